@@ -1,0 +1,93 @@
+"""The seam between what is measured and what answers: the few calls every engine answers."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from engine_adapter.knobs import KnobLimits, Knobs
+from engine_adapter.step_log import StepLog
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateRequest:
+    """One prompt to answer. `number` names it in the step log and is unique within a run."""
+
+    number: int
+    prompt_token_ids: Sequence[int]
+    output_len: int
+    """Exactly this many tokens are generated: end-of-sequence is ignored."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEvent:
+    """One read that carried tokens, or the end of the stream."""
+
+    read_ns: int
+    """When it was read, on the engine's clock."""
+    num_tokens: int
+    """New tokens in this read; 0 only in an event that carries nothing but the end."""
+    finish_reason: str | None = None
+    """Set in the last event: `length`, `stop`; `abort` or `error` mean that the request failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """Knobs that the engine now obeys, as it reports them back itself."""
+
+    knobs: Knobs
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What started, and what it was started with."""
+
+    name: str
+    """For example `vllm`, `scripted`."""
+    version: str
+    model: str
+    max_model_len: int
+    vocab_size: int
+    knobs: Knobs
+    """In force now, as read back from the engine."""
+    limits: KnobLimits
+    num_kv_blocks: int
+    kv_block_size: int
+    live_knobs: bool
+    """Whether `apply` works without a restart."""
+    live_knobs_note: str
+    """Why not, when it does not; empty otherwise."""
+    start_seconds: float
+    token_count_source: str = "engine"
+    fingerprint: dict[str, Any] = field(default_factory=dict)
+    """Versions, dtype, device and flags that a comparison must find equal."""
+
+
+class Engine(Protocol):
+    """One engine from start to stop. Times come from its clock.
+
+    Implementations inherit the checks of `engine_adapter.contract.EngineContract`.
+    """
+
+    async def start(self) -> EngineInfo:
+        """Start and wait until it can generate. Raises StartFailed or OutOfMemory; leaves nothing behind then."""
+        ...
+
+    def generate(self, request: GenerateRequest) -> AsyncIterator[TokenEvent]:
+        """Tokens as they come. Raises Rejected, Crashed or Hung. Closing the iterator cancels the request."""
+        ...
+
+    async def apply(self, knobs: Knobs) -> Applied:
+        """Change the running engine and read the change back. Raises NeedsRestart when it cannot."""
+        ...
+
+    def step_log(self) -> StepLog:
+        """Steps finished since the last call; empty where the engine has no step log."""
+        ...
+
+    async def reset_caches(self) -> None:
+        """Forget cached prefixes; call between runs while nothing is in flight."""
+        ...
+
+    async def stop(self) -> None:
+        """End every process and free everything. Idempotent; works on a crashed engine too."""
+        ...
