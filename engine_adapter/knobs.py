@@ -109,7 +109,8 @@ class KnobLimits:
         checks = (
             ("token budget", knobs.token_budget, self.token_budget, "max_num_batched_tokens"),
             ("active sequences", knobs.max_seqs, self.max_seqs, "max_num_seqs"),
-            ("long-prefill threshold", knobs.long_prefill_token_threshold, self.max_model_len, "max_model_len"),
+            ("long-prefill threshold", knobs.long_prefill_token_threshold, self.max_model_len,
+             "max_model_len"),
         )
         for name, asked, ceiling, flag in checks:
             if asked > ceiling:

@@ -49,6 +49,8 @@ class EngineInfo:
     vocab_size: int
     knobs: Knobs
     """In force now, as read back from the engine."""
+    default_knobs: Knobs
+    """What the engine chooses by itself when no scheduler flag is given."""
     limits: KnobLimits
     num_kv_blocks: int
     kv_block_size: int
@@ -69,11 +71,11 @@ class Engine(Protocol):
     """
 
     async def start(self) -> EngineInfo:
-        """Start and wait until it can generate. Raises StartFailed or OutOfMemory; leaves nothing behind then."""
+        """Start, wait until it can generate. Raises StartFailed or OutOfMemory and leaves nothing."""
         ...
 
     def generate(self, request: GenerateRequest) -> AsyncIterator[TokenEvent]:
-        """Tokens as they come. Raises Rejected, Crashed or Hung. Closing the iterator cancels the request."""
+        """Tokens as they come; closing the iterator cancels. Raises Rejected, Crashed or Hung."""
         ...
 
     async def apply(self, knobs: Knobs) -> Applied:

@@ -1,0 +1,238 @@
+"""A real vLLM engine in processes of our own: AsyncLLM with chunked prefill and our scheduler plug-in."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from engine_adapter.errors import Crashed, EngineError, Hung, NeedsRestart, Rejected, StartFailed
+from engine_adapter.host_process import HostProcess
+from engine_adapter.host_protocol import TokenRecord, message, pack_generate
+from engine_adapter.knobs import KnobLimits, Knobs
+from engine_adapter.seam import Applied, EngineInfo, GenerateRequest, TokenEvent
+from engine_adapter.start_failure import start_failure
+from engine_adapter.step_log import StepLog
+from engine_adapter.vllm_launch import VllmLaunch
+
+_PROBE_NUMBER = 1 << 40
+"""Request numbers from here on are the adapter's own."""
+_ANSWER_DEADLINE_S = 60.0
+
+
+class EmbeddedVllm:
+    """Speaks the Engine seam; see there. One instance is one start.
+
+    `log_path` keeps the engine's own log; without it the log goes with the engine.
+    `start_deadline_s` bounds loading and warm-up.
+    """
+
+    def __init__(self, launch: VllmLaunch, *, log_path: Path | None = None,
+                 start_deadline_s: float = 900.0) -> None:
+        self._launch = launch
+        self._log_path = log_path
+        self._start_deadline_s = start_deadline_s
+        self._host: HostProcess | None = None
+        self._streams: dict[int, asyncio.Queue[TokenRecord | EngineError]] = {}
+        self._ready: asyncio.Future[dict[str, Any]] | None = None
+        self._reset: asyncio.Future[bool] | None = None
+        self._dead: EngineError | None = Crashed("the engine has not been started")
+        self._info: EngineInfo | None = None
+        self._probes = 0
+        self._stopped = False
+
+    async def start(self) -> EngineInfo:
+        began = time.monotonic()
+        self._ready = asyncio.get_running_loop().create_future()
+        try:
+            self._host = HostProcess(self._launch, self._log_path, self._on_tokens, self._on_message,
+                                     self._on_end)
+            await self._host.spawn()
+            facts = await self._wait_until_ready()
+            self._dead = None
+            live, note = await self._check_live_knobs(Knobs.from_dict(facts["knobs"]), facts)
+            self._info = self._describe(facts, live, note, time.monotonic() - began)
+        except BaseException:
+            await self._end(in_order=False)
+            raise
+        return self._info
+
+    async def generate(self, request: GenerateRequest) -> AsyncIterator[TokenEvent]:
+        if self._dead is not None:
+            raise self._dead
+        if not len(request.prompt_token_ids):
+            raise Rejected("the prompt is empty")
+        if request.number in self._streams:
+            raise Rejected(f"request number {request.number} is in flight already")
+        assert self._host is not None
+        queue: asyncio.Queue[TokenRecord | EngineError] = asyncio.Queue()
+        self._streams[request.number] = queue
+        ended = False
+        self._host.send(pack_generate(request.number, list(request.prompt_token_ids), request.output_len))
+        try:
+            while not ended:
+                record = await queue.get()
+                ended = isinstance(record, EngineError) or record.finish_reason is not None
+                if isinstance(record, EngineError):
+                    raise record
+                yield TokenEvent(record.read_ns, record.num_tokens, record.finish_reason)
+        finally:
+            del self._streams[request.number]
+            if not ended:
+                self._host.send(message(op="cancel", number=request.number))
+
+    async def apply(self, knobs: Knobs) -> Applied:
+        if self._dead is not None:
+            raise self._dead
+        assert self._info is not None
+        if (why := self._info.limits.refusal(knobs)) is not None:
+            raise NeedsRestart(why)
+        if knobs.policy != self._info.knobs.policy:
+            raise NeedsRestart("the scheduling policy is fixed when the engine starts")
+        if not self._info.live_knobs:
+            raise NeedsRestart(self._info.live_knobs_note)
+        return Applied(await self._apply(knobs))
+
+    def step_log(self) -> StepLog:
+        return self._host.block.read_steps() if self._host is not None and not self._stopped else StepLog()
+
+    async def reset_caches(self) -> None:
+        if self._dead is not None:
+            raise self._dead
+        assert self._host is not None
+        self._reset = asyncio.get_running_loop().create_future()
+        self._host.send(message(op="reset"))
+        try:
+            if not await asyncio.wait_for(self._reset, _ANSWER_DEADLINE_S):
+                raise Rejected("the prefix cache cannot be reset while requests are running")
+        except TimeoutError:
+            raise self._hung("a cache reset") from None
+
+    async def stop(self) -> None:
+        await self._end(in_order=self._dead is None)
+
+    # What the host tells us.
+
+    def _on_tokens(self, record: TokenRecord) -> None:
+        if (queue := self._streams.get(record.number)) is not None:
+            queue.put_nowait(record)
+
+    def _on_message(self, fields: dict[str, Any]) -> None:
+        match fields["op"]:
+            case "ready":
+                self._settle(self._ready, fields)
+            case "failed":
+                self._fail_start(f"{fields['kind']}: {fields['text']}")
+            case "error" if (queue := self._streams.get(fields["number"])) is not None:
+                crashed = fields["kind"] == "crashed"
+                queue.put_nowait(Crashed(f"the engine died: {fields['text']}") if crashed
+                                 else Rejected(fields["text"]))
+            case "reset":
+                self._settle(self._reset, fields["done"])
+            case "dead":
+                self._fail(Crashed("the engine died while it served"))
+
+    def _on_end(self) -> None:
+        self._fail_start("")
+        self._fail(Crashed("the engine's process ended while it served"))
+
+    @staticmethod
+    def _settle(future: asyncio.Future[Any] | None, value: Any) -> None:
+        if future is not None and not future.done():
+            future.set_result(value)
+
+    def _fail_start(self, text: str) -> None:
+        if self._ready is not None and not self._ready.done():
+            assert self._host is not None
+            self._ready.set_exception(start_failure(self._host.log_text(), text))
+
+    def _fail(self, error: EngineError) -> None:
+        if self._dead is None:
+            self._dead = error
+        for queue in self._streams.values():
+            queue.put_nowait(self._dead)
+        if self._reset is not None and not self._reset.done():
+            self._reset.set_exception(self._dead)
+
+    def _hung(self, what: str) -> Hung:
+        self._dead = Hung(f"the engine did not answer {what} within {_ANSWER_DEADLINE_S:.0f} s")
+        return self._dead
+
+    # Start, knobs, stop.
+
+    async def _wait_until_ready(self) -> dict[str, Any]:
+        assert self._ready is not None
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._ready), self._start_deadline_s)
+        except TimeoutError:
+            raise StartFailed(
+                f"the engine was not ready after {self._start_deadline_s:.0f} s; "
+                "a large model may need a longer --server-ready-timeout"
+            ) from None
+
+    async def _check_live_knobs(self, started: Knobs, facts: dict[str, Any]) -> tuple[bool, str]:
+        """Whether a smaller budget really shortens the steps of this engine, and why not if not."""
+        assert self._host is not None
+        block = self._host.block
+        if block.plugin_pid == 0:
+            return False, "the scheduler plug-in was not loaded by this vLLM"
+        if block.plugin_broken:
+            return False, "this vLLM's scheduler is not one that the plug-in knows"
+        small = Knobs(min(32, started.token_budget), min(4, started.max_seqs), policy=started.policy)
+        await self._apply(small)
+        length = min(3 * small.token_budget, facts["max_model_len"] - 2)
+        await self._probe(length)
+        largest = block.read_steps().steps["num_tokens"].max(initial=0)
+        await self._apply(started)
+        if not 0 < largest <= small.token_budget:
+            return False, (f"a live budget of {small.token_budget} did not take effect: "
+                           f"a step carried {largest} tokens")
+        return True, ""
+
+    async def _apply(self, knobs: Knobs) -> Knobs:
+        assert self._host is not None
+        block = self._host.block
+        version = block.ask(knobs)
+        # Knobs are taken over when the next step is planned, so one is caused.
+        await self._probe(1)
+        if block.applied_version != version or block.effective() != knobs:
+            raise NeedsRestart(f"the engine reports {block.effective().label()} "
+                               f"after {knobs.label()} was asked")
+        block.read_steps()
+        return block.effective()
+
+    async def _probe(self, length: int) -> None:
+        self._probes += 1
+        # Distinct prompts, so that a prefix cache never shortens a probe.
+        prompt = [10 + (self._probes * 7919 + i * 31) % 1000 for i in range(length)]
+
+        async def play() -> None:
+            async for _ in self.generate(GenerateRequest(_PROBE_NUMBER + self._probes, prompt, 1)):
+                pass
+
+        try:
+            await asyncio.wait_for(play(), _ANSWER_DEADLINE_S)
+        except TimeoutError:
+            raise self._hung("a probe") from None
+
+    def _describe(self, facts: dict[str, Any], live: bool, note: str, seconds: float) -> EngineInfo:
+        assert self._host is not None
+        effective = self._host.block.effective() if live else Knobs.from_dict(facts["knobs"])
+        limits = facts["limits"]
+        return EngineInfo(
+            name="vllm", version=facts["version"], model=self._launch.model,
+            max_model_len=facts["max_model_len"], vocab_size=facts["vocab_size"],
+            knobs=effective, default_knobs=Knobs.from_dict(facts["default_knobs"]),
+            limits=KnobLimits(limits["token_budget"], limits["max_seqs"], facts["max_model_len"]),
+            num_kv_blocks=facts["num_kv_blocks"], kv_block_size=facts["kv_block_size"],
+            live_knobs=live, live_knobs_note=note, start_seconds=seconds, fingerprint=facts["fingerprint"],
+        )
+
+    async def _end(self, *, in_order: bool) -> None:
+        self._fail(Crashed("the engine has been stopped"))
+        if self._dead is None:
+            self._dead = Crashed("the engine has been stopped")
+        if self._host is not None and not self._stopped:
+            # Shielded: a second Ctrl-C must not leave half of the engine behind.
+            await asyncio.shield(self._host.end(in_order=in_order))
+            self._stopped = True
