@@ -1,0 +1,27 @@
+"""What is asked of an engine: workloads, arrival processes, and the plans drawn from them."""
+
+from workloads.arrivals import arrival_offsets_ns
+from workloads.errors import EvidenceError, StallfreeError, UsageError
+from workloads.lengths import Fixed, FromFile, Lengths, LogNormal, Uniform
+from workloads.loading import PRESETS, load_workload
+from workloads.plan import Plan
+from workloads.planning import build_plan
+from workloads.workload import Component, Workload
+
+__all__ = [
+    "PRESETS",
+    "Component",
+    "EvidenceError",
+    "Fixed",
+    "FromFile",
+    "Lengths",
+    "LogNormal",
+    "Plan",
+    "StallfreeError",
+    "Uniform",
+    "UsageError",
+    "Workload",
+    "arrival_offsets_ns",
+    "build_plan",
+    "load_workload",
+]
