@@ -1,0 +1,187 @@
+"""The fluidity-index (Etalon, arXiv 2407.07000) and the fluid token rate, in integer nanoseconds.
+
+A reader takes one token every Dd. The first is due Dp after the request was sent, then one more
+deadline passes every Dd. Early tokens build slack that later ones spend. When a deadline is
+missed, each further deadline that passes before the token comes is a miss too; then deadlines
+restart at the actual arrival.
+
+The recurrence has a closed form. Write u[i] = t[i] - i * Dd for the token that came t[i] after
+the request was sent. After a restart at token j, token i is late exactly when u[i] > u[j]; before
+any restart, when u[i] > Dp. So the reference of token i is the running maximum of Dp and
+u[0..i-1], a token is late when it exceeds that maximum, by the difference, and all requests are
+judged in a few passes over flat arrays, whether they are many and short or few and long.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+
+from bench.run import Bool, Float64, Int64
+from bench.token_times import TokenArrivals
+
+RATE_FLUIDITY = Fraction(9, 10)
+RATE_SHARE = Fraction(99, 100)
+"""The fluid token rate: 99 % of the requests reach a fluidity of 0.9 (arXiv 2407.07000, section 4)."""
+
+_SPAN_LIMIT = 1 << 62
+_CHUNK_READS = 1 << 18  # a chunk's dozen arrays stay in the cache
+
+
+class FluidityResult(NamedTuple):
+    """Deadlines of one request, those missed, and 1 - missed / total (None without a token)."""
+
+    total: int
+    missed: int
+    index: float | None  # type: ignore[assignment]  # the definition's word, over tuple.index
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FluidityOfRequests:
+    """One entry per request, all int64. A late token is one stall, its lateness the stall's length."""
+
+    total: Int64
+    missed: Int64
+    late_tokens: Int64
+    late_ns: Int64
+    """Lateness summed over the late tokens."""
+    longest_ns: Int64
+
+    def index(self) -> Float64:
+        """1 - missed / total of each request, shape (requests,); NaN for a request without a token."""
+        with np.errstate(invalid="ignore"):
+            kept: Float64 = (self.total - self.missed) / self.total
+        return kept
+
+    def pooled(self) -> float | None:
+        """1 - missed / total over all requests; None without a token."""
+        total = int(self.total.sum())
+        return 1 - int(self.missed.sum()) / total if total else None
+
+
+def fluidity_index(
+    gaps_ns: Sequence[int] | Int64, prefill_deadline_ns: int, decode_deadline_ns: int
+) -> FluidityResult:
+    """Fluidity of one request from its time to first token followed by its token gaps.
+
+    A token exactly on its deadline is in time. Without gaps total is 0 and the index None: the
+    request failed. Refuses what is no whole number of nanoseconds (TypeError), negative gaps and
+    deadlines, and a decode deadline of 0 (ValueError).
+    """
+    gaps = np.asarray(gaps_ns)
+    if len(gaps) and gaps.dtype.kind not in "iu":
+        raise TypeError(f"gaps are whole nanoseconds; got {gaps.dtype}")
+    gaps = gaps.astype(np.int64)
+    if (gaps < 0).any():
+        raise ValueError("gaps must not be negative")
+    arrivals = TokenArrivals.from_gaps(gaps, np.array([0, len(gaps)], dtype=np.int64))
+    found = fluidity_of_requests(arrivals, prefill_deadline_ns, decode_deadline_ns)
+    total, missed = int(found.total[0]), int(found.missed[0])
+    return FluidityResult(total, missed, 1 - missed / total if total else None)
+
+
+def fluidity_of_requests(
+    arrivals: TokenArrivals, prefill_deadline_ns: Int64 | int, decode_deadline_ns: int
+) -> FluidityOfRequests:
+    """Fluidity and deadline stalls of every request; `prefill_deadline_ns` is one figure or one a request."""
+    requests = len(arrivals)
+    first_due = np.broadcast_to(np.asarray(prefill_deadline_ns, dtype=np.int64), (requests,))
+    num_tokens = arrivals.num_tokens()
+    if decode_deadline_ns < 1 or (first_due < 0).any():
+        raise ValueError("the decode deadline is at least 1 ns, the prefill deadline at least 0")
+    if decode_deadline_ns * int(num_tokens.max(initial=0)) >= _SPAN_LIMIT:
+        raise ValueError(f"a decode deadline of {decode_deadline_ns} ns is too long to count in nanoseconds")
+    ahead_ns = arrivals.at_ns - arrivals.token_index() * decode_deadline_ns
+    late, late_ns = _late_reads(ahead_ns, arrivals.offsets, first_due)
+    owner = np.searchsorted(arrivals.offsets, late, side="right") - 1
+    misses = late_ns // decode_deadline_ns + 1  # the decode deadline, for a first token too
+    late_tokens = np.bincount(owner, minlength=requests).astype(np.int64)
+    missed, total_late, longest = (np.zeros(requests, dtype=np.int64) for _ in range(3))
+    np.add.at(missed, owner, misses)
+    np.add.at(total_late, owner, late_ns)
+    np.maximum.at(longest, owner, late_ns)
+    return FluidityOfRequests(num_tokens - late_tokens + missed, missed, late_tokens, total_late, longest)
+
+
+def fluid_token_rate(arrivals: TokenArrivals) -> float | None:
+    """Tokens per second at which 99 % of the requests would be read with a fluidity of 0.9.
+
+    1 / (the smallest such decode deadline), by bisection on whole nanoseconds; the first token of
+    each request is left out and starts its deadlines. Requests of one token are excluded. None
+    when no request is left, or when so many answers came in one read that no deadline is too short.
+    """
+    arrivals = arrivals.select(arrivals.num_tokens() >= 2)
+    if not len(arrivals):
+        return None
+    gaps, _ = arrivals.message_gaps_ns()
+    shortest_ns, longest_ns = 1, max(1, int(gaps.max(initial=0)))  # at the longest gap nothing is late
+    needed = -(-len(arrivals) * RATE_SHARE.numerator // RATE_SHARE.denominator)
+    # Fluidity does not fall with the deadline. So a request that passes is settled for every
+    # longer deadline, one that fails for every shorter one; only the others are looked at again.
+    while shortest_ns < longest_ns:
+        middle_ns = (shortest_ns + longest_ns) // 2
+        passes = _reaches_rate_fluidity(arrivals, middle_ns)
+        count = int(passes.sum())
+        if count >= needed:
+            longest_ns = middle_ns
+            arrivals = arrivals.select(passes)
+        else:
+            shortest_ns = middle_ns + 1
+            needed -= count
+            arrivals = arrivals.select(~passes)
+    return 1e9 / shortest_ns if shortest_ns > 1 else None
+
+
+def _reaches_rate_fluidity(arrivals: TokenArrivals, decode_deadline_ns: int) -> Bool:
+    # A first token that is due when it came neither misses nor saves anything: it only adds to the total.
+    found = fluidity_of_requests(arrivals, arrivals.at_ns[arrivals.offsets[:-1]], decode_deadline_ns)
+    allowed = 1 - RATE_FLUIDITY
+    kept: Bool = found.missed * allowed.denominator <= (found.total - 1) * allowed.numerator
+    return kept
+
+
+def _late_reads(ahead_ns: Int64, offsets: Int64, first_due_ns: Int64) -> tuple[Int64, Int64]:
+    """Positions of the reads whose first token was late, in order, and by how many nanoseconds.
+
+    Only the first token of a read can be late: the others come with it, before their deadlines.
+    """
+    positions, lateness = [], []
+    start = 0
+    while start < len(first_due_ns):
+        end = int(np.searchsorted(offsets, offsets[start] + _CHUNK_READS, side="right")) - 1
+        end = min(max(end, start + 1), len(first_due_ns))
+        low, high = int(offsets[start]), int(offsets[end])
+        counts = np.diff(offsets[start:end + 1])
+        some = counts > 0
+        late, by_ns = _late_in_chunk(ahead_ns[low:high], counts[some], first_due_ns[start:end][some])
+        positions.append(late + low)
+        lateness.append(by_ns)
+        start = end
+    if not positions:
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    return np.concatenate(positions), np.concatenate(lateness)
+
+
+def _late_in_chunk(ahead_ns: Int64, counts: Int64, first_due_ns: Int64) -> tuple[Int64, Int64]:
+    """The same for requests that all have reads, `counts` of them each."""
+    if not len(counts):
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    starts = np.cumsum(counts) - counts
+    span = np.maximum(np.maximum.reduceat(ahead_ns, starts) - first_due_ns, 0)
+    if len(counts) > 1 and float(span.sum(dtype=np.float64)) >= _SPAN_LIMIT:
+        half = len(counts) // 2
+        cut = int(starts[half])
+        first, first_by = _late_in_chunk(ahead_ns[:cut], counts[:half], first_due_ns[:half])
+        second, second_by = _late_in_chunk(ahead_ns[cut:], counts[half:], first_due_ns[half:])
+        return np.concatenate([first, second + cut]), np.concatenate([first_by, second_by])
+    # Lift each request's values above those of the request before, so that one running maximum
+    # serves all: it enters a request at that request's own first deadline.
+    floor = np.cumsum(span) - span
+    lifted = np.maximum(ahead_ns - np.repeat(first_due_ns, counts), 0) + np.repeat(floor, counts)
+    reference = np.empty_like(lifted)
+    reference[1:] = np.maximum.accumulate(lifted)[:-1]
+    reference[starts] = floor
+    late = np.flatnonzero(lifted > reference)
+    return late, (lifted - reference)[late]

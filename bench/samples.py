@@ -1,0 +1,46 @@
+"""Statistics of a set of samples, and the refusal to state what too few of them cannot say."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+
+from bench.catalog import percentile_of
+from bench.run import Float64, Int64
+
+
+def needed_for(quantile: Fraction) -> int:
+    """Fewest samples for a quantile: one must lie beyond it. p99 needs 100, p10 needs 10, the median 1."""
+    if quantile == Fraction(1, 2):
+        return 1
+    return math.ceil(1 / min(quantile, 1 - quantile))
+
+
+class Samples:
+    """Samples of one metric, sorted once. Percentiles are linear between samples, as numpy's."""
+
+    def __init__(self, values: Int64 | Float64) -> None:
+        self._sorted = np.sort(values)
+
+    def __len__(self) -> int:
+        return len(self._sorted)
+
+    def statistic(self, stat: str) -> tuple[float | None, str]:
+        """Value of `mean`, `median`, `min`, `max`, `std` (population) or `pNN`; if refused, None and why."""
+        n = len(self._sorted)
+        quantile = percentile_of(stat)
+        if quantile is not None and 0 < n < (needed := needed_for(quantile)):
+            return None, f"{stat} needs at least {needed} samples, there are {n}"
+        if not n:
+            return None, "no samples"
+        if quantile is not None:
+            return self._at(quantile), ""
+        values = self._sorted
+        simple = {"mean": values.mean(), "std": values.std(), "min": values[0], "max": values[-1]}
+        return float(simple[stat]), ""
+
+    def _at(self, quantile: Fraction) -> float:
+        position = (len(self._sorted) - 1) * quantile
+        below = math.floor(position)
+        low, high = float(self._sorted[below]), float(self._sorted[math.ceil(position)])
+        return low + (high - low) * float(position - below)

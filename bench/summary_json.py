@@ -1,0 +1,128 @@
+"""A summary as JSON: the keys of `vllm bench serve` unchanged, then ours. Never NaN, never infinity."""
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bench.catalog import CATALOG
+from bench.run import Outcome, Run
+from bench.sustainability import sustainable
+
+if TYPE_CHECKING:
+    from bench.summary import Summary
+
+SCHEMA_VERSION = 1
+
+_VLLM_LATENCIES = {"ttft": "ttft", "tpot": "tpot", "itl": "itl", "e2e": "e2el"}
+_TIMES = (
+    *((metric, stat, key) for metric, key in _VLLM_LATENCIES.items()
+      for stat in ("mean", "median", "std", "p99")),
+    *((metric, stat, key) for metric, key in _VLLM_LATENCIES.items()
+      for stat in ("p90", "p95", "max") if metric in ("ttft", "e2e")),
+    *(("tbt", stat, "tbt") for stat in ("mean", "p50", "p90", "p95", "p99", "p99.9", "max")),
+    ("ttft_from_intended", "mean", "ttft_from_intended"), ("ttft_from_intended", "p99", "ttft_from_intended"),
+    ("e2e_from_intended", "mean", "e2el_from_intended"), ("e2e_from_intended", "p99", "e2el_from_intended"),
+    *(("scheduling_delay", stat, "scheduling_delay") for stat in ("median", "p99", "max")),
+    *(("schedule_lag", stat, "schedule_lag") for stat in ("p50", "p99", "max")),
+)
+_FIGURES: dict[str, tuple[str, str | None]] = {
+    **{f"{stat}_{name}_ms": (metric, stat) for metric, stat, name in _TIMES},
+    "longest_stall_ms": ("stall", "max"),
+    "stalled_time_ms": ("stall", "total"),
+    "request_throughput": ("request_throughput", None),
+    "request_goodput": ("goodput", "rate"),
+    "output_throughput": ("output_throughput", None),
+    "total_token_throughput": ("total_token_throughput", None),
+    "goodput_attainment": ("goodput", "attainment"),
+    "token_goodput": ("goodput", "token_rate"),
+    "error_rate": ("error_rate", None),
+    "fluidity_index_mean": ("fluidity", "mean"),
+    "fluidity_index_p01": ("fluidity", "p1"),
+    "fluidity_index_p10": ("fluidity", "p10"),
+    "fluidity_index_service": ("fluidity", "pooled"),
+    "fluid_token_rate": ("fluid_token_rate", None),
+    "stall_count": ("stall", "count"),
+    "stalled_requests": ("stalled_requests", None),
+    "achieved_rate_fraction": ("achieved_rate", None),
+}
+
+
+def summary_dict(summary: "Summary") -> dict[str, Any]:
+    """All of it; `missing` says why a figure is None, `n` how many samples each metric has."""
+    run = summary.run
+    figures: dict[str, Any] = {}
+    missing: dict[str, str] = {}
+    counts: dict[str, int] = {}
+    for key, (metric, stat) in _FIGURES.items():
+        figure = summary.figure(metric, stat)
+        figures[key] = figure.value
+        if figure.value is None:
+            missing[key] = figure.why_missing
+        elif key.endswith("_ms"):
+            figures[key] = figure.value / 1e6
+        counts[metric] = max(counts.get(metric, 0), figure.n)
+    rate, achieved = run.rate_rps, figures["achieved_rate_fraction"]
+    figures["achieved_rate"] = rate * achieved if rate is not None and achieved is not None else None
+    return {
+        **_vllm_head(summary), **figures, **_ours(summary),
+        "n": counts, "populations": {name: CATALOG[name].population for name in counts}, "missing": missing,
+    }
+
+
+def _vllm_head(summary: "Summary") -> dict[str, Any]:
+    run = summary.run
+    engine = run.meta.get("engine") or {}
+    tokens = run.num_tokens[run.ok]
+    return {
+        "date": run.meta.get("date"), "backend": engine.get("name"), "endpoint_type": engine.get("name"),
+        "label": run.meta.get("label"), "model_id": engine.get("model"), "tokenizer_id": engine.get("model"),
+        "num_prompts": int(run.measured.sum()), "request_rate": _rate(run),
+        "burstiness": run.meta.get("burstiness"), "max_concurrency": None, "duration": summary.duration_s,
+        "completed": int(run.ok.sum()), "failed": int((run.attempted & ~run.ok).sum()),
+        "total_input_tokens": int(run.input_len[run.ok].sum()), "total_output_tokens": int(tokens.sum()),
+        "max_output_tokens_per_s": _busiest_second(run), "max_concurrent_requests": run.peak_in_flight(),
+    }
+
+
+def _ours(summary: "Summary") -> dict[str, Any]:
+    run, deadlines = summary.run, summary.deadlines
+    lag_ns = run.client.loop_lag_p99_ns
+    load = sustainable(run, deadlines)
+    return {
+        "schema_version": SCHEMA_VERSION, "seed": run.meta.get("seed"),
+        "plan_digest": run.meta.get("plan_digest"), "workload": run.meta.get("workload"),
+        "knobs": run.meta.get("knobs"), "requested_rate": _rate(run),
+        "arrivals_not_sent": int((run.measured & (run.outcome == Outcome.NOT_SENT)).sum()),
+        "error_counts_by_kind": {kind: n for kind, n in run.outcome_counts().items() if kind != "ok"},
+        "goodput_undetermined": summary.undetermined,
+        "token_count_source": run.meta.get("token_count_source"),
+        "requested_vs_actual_output_len": {
+            "requested": int(run.output_len[run.ok].sum()), "actual": int(run.num_tokens[run.ok].sum()),
+        },
+        "warmup_excluded": int(run.warmup.sum()),
+        "client_loop_lag_p99_ms": None if lag_ns is None else lag_ns / 1e6,
+        "steps": len(run.steps), "steps_lost": run.steps.lost,
+        "deadlines": None if deadlines is None else {
+            "prefill_curve_id": deadlines.curve.digest(), "prefill_slack_ms": deadlines.slack_ns / 1e6,
+            "decode_ms": deadlines.decode_ns / 1e6,
+            "prompts_beyond_curve": int(deadlines.curve.extrapolates(run.input_len[run.measured]).sum()),
+        },
+        "sustainable": load.sustainable, "sustainable_reasons": list(load.reasons),
+        "valid": run.validity.valid, "validity_reasons": list(run.validity.reasons),
+        "validity_notes": list(run.validity.notes),
+        "engine_failure": None if run.engine_failure is None else str(run.engine_failure),
+    }
+
+
+def _rate(run: Run) -> float | str | None:
+    return "inf" if run.rate_rps == math.inf else run.rate_rps
+
+
+def _busiest_second(run: Run) -> float | None:
+    """Most output tokens of successful requests within one second, counted from the start of the run."""
+    chosen = np.repeat(run.ok, np.diff(run.reads_offset))
+    if not chosen.any():
+        return None
+    seconds = (run.read_ns[chosen] - run.start_ns) // 1_000_000_000
+    return float(np.bincount(seconds - seconds.min(), weights=run.read_tokens[chosen]).max())

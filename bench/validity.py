@@ -1,0 +1,86 @@
+"""Whether a run may be believed: a client that was late makes it invalid, not the engine slow."""
+
+import numpy as np
+
+from bench.run import NEVER, Int64, Outcome, Run, Validity
+
+LAG_FLOOR_NS = 5_000_000
+LAG_SHARE_OF_TTFT = 0.05
+"""Late sends: above the floor and above this share of the median TTFT they would change the figures."""
+LOOP_LAG_FLOOR_NS = 10_000_000
+LOOP_LAG_SHARE_OF_TTFT = 0.05
+"""Late reads, by the same reasoning; a timer that fires late by 1 ms is normal (see WallClock)."""
+MIN_ACHIEVED_RATE = 0.97
+"""Requests must be sent at this share of the planned rate at least."""
+FEW_REQUESTS = 30
+"""Below it even a median moves by a quarter of the spread from run to run."""
+SHORT_ANSWERS_SHARE = 0.01
+
+
+def judge_validity(run: Run, *, cut_short: str = "") -> Validity:
+    """The verdict on `run`; `cut_short` says why it ended before its time, where it did.
+
+    Reasons (invalid): ended early, nothing attempted, sends or reads late, rate not reached.
+    Notes: few requests, answers shorter than planned, lost engine steps.
+    """
+    reasons = [f"the run was cut short: {cut_short}"] if cut_short else []
+    attempted = int(run.attempted.sum())
+    if not attempted:
+        reasons.append("no measured request was attempted: plan a longer run")
+    reasons += _lateness(run)
+    notes = []
+    if 0 < attempted < FEW_REQUESTS:
+        notes.append(f"only {attempted} requests: figures vary much from run to run; plan a longer run")
+    short = int((run.num_tokens < run.output_len)[run.ok].sum())
+    if short > SHORT_ANSWERS_SHARE * int(run.ok.sum()):
+        notes.append(f"{short} answers ended before their planned length: the load was lighter than planned")
+    if run.steps.lost:
+        notes.append(f"{run.steps.lost} engine steps were overwritten before they were read: "
+                     f"scheduling delays are not reported")
+    return Validity(not reasons, tuple(reasons), tuple(notes))
+
+
+def achieved_rate(run: Run) -> float | None:
+    """Rate of the sends over the planned rate of the same requests, at most 1; measured rows only.
+
+    None for fewer than two sends and where all were planned for one moment.
+    """
+    sent = run.measured & (run.sent_ns != NEVER)
+    planned, actual = run.intended_ns[sent], run.sent_ns[sent]
+    if len(planned) < 2 or planned.max() == planned.min():
+        return None
+    return min(1.0, float(planned.max() - planned.min()) / float(max(1, actual.max() - planned.min())))
+
+
+def _lateness(run: Run) -> list[str]:
+    ttft = (run.first_token_ns() - run.sent_ns)[run.ok]
+    median_ttft = float(np.median(ttft)) if len(ttft) else 0.0
+    reasons = []
+    sent = run.measured & (run.sent_ns != NEVER)
+    # All at once is no schedule that a client could keep.
+    if run.rate_rps != float("inf") and sent.any():
+        reasons += _late_sends((run.sent_ns - run.intended_ns)[sent], median_ttft)
+        rate = achieved_rate(run)
+        if rate is not None and rate < MIN_ACHIEVED_RATE:
+            reasons.append(f"requests were sent at {rate:.1%} of the planned rate: lower the rate or give "
+                           f"the client more CPU")
+    loop_lag = run.client.loop_lag_p99_ns
+    limit = max(LOOP_LAG_FLOOR_NS, LOOP_LAG_SHARE_OF_TTFT * median_ttft)
+    if loop_lag is not None and loop_lag > limit:
+        reasons.append(f"the client read late: event-loop lag p99 {loop_lag / 1e6:.1f} ms (limit "
+                       f"{limit / 1e6:.1f} ms); give it a CPU core of its own or lower the rate")
+    not_sent = int((run.measured & (run.outcome == Outcome.NOT_SENT)).sum())
+    if not_sent and run.engine_failure is None:
+        reasons.append(f"{not_sent} planned requests were never sent")
+    return reasons
+
+
+def _late_sends(lag_ns: Int64, median_ttft: float) -> list[str]:
+    limit = max(LAG_FLOOR_NS, LAG_SHARE_OF_TTFT * median_ttft)
+    # Below 100 requests p99 is the single latest: a hiccup of one send would void the whole run.
+    percentile = 100 * min(0.99, 1 - 1 / len(lag_ns))
+    late = float(np.percentile(lag_ns, percentile))
+    if late <= limit:
+        return []
+    return [f"the client sent late: schedule lag p{percentile:.0f} {late / 1e6:.1f} ms (limit "
+            f"{limit / 1e6:.1f} ms); give it a CPU core of its own or lower the rate"]
