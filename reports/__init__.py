@@ -1,0 +1,44 @@
+"""Shows what was measured: one HTML file, Markdown or JSON of a study or of runs, and the last screen.
+
+Public: `render`, `write_report`, `FORMATS` (files); `load_study`, `Study`, `load_view`, `view_run`,
+`RunView`, `judgement_from`, `Judgement` (what reports read); `study_screen`, `run_screen` (terminal).
+Nothing is imported before it is used: jinja2, rich and plotly stay out of `tune --help`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from reports.rendering import FORMATS, render, write_report
+    from reports.run_view import RunView, load_view, view_run
+    from reports.study import Judgement, Study
+    from reports.study_file import judgement_from, load_study
+    from reports.terminal import run_screen, study_screen
+
+__all__ = [
+    "FORMATS",
+    "Judgement",
+    "RunView",
+    "Study",
+    "judgement_from",
+    "load_study",
+    "load_view",
+    "render",
+    "run_screen",
+    "study_screen",
+    "view_run",
+    "write_report",
+]
+
+_HOME = {
+    "FORMATS": "rendering", "render": "rendering", "write_report": "rendering",
+    "RunView": "run_view", "load_view": "run_view", "view_run": "run_view",
+    "Judgement": "study", "Study": "study", "judgement_from": "study_file", "load_study": "study_file",
+    "run_screen": "terminal", "study_screen": "terminal",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(f"reports.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'reports' has no attribute {name!r}")

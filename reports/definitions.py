@@ -1,0 +1,39 @@
+"""What the words of a report mean, and how its numbers were made."""
+
+from collections.abc import Iterable
+
+from bench import CATALOG
+from reports.document import Bullets, Facts, Section
+from reports.quantities import Quantity, capitalised
+
+_OWN = {
+    "Capacity": "Largest offered rate, in requests per second, at which every objective of the SLO holds and "
+    "the load is sustainable: the median scheduling delay stays within 2 s (the rule of Sarathi-Serve, "
+    "arXiv 2403.02310) and the backlog does not grow.",
+    "SLO": "Service-level objectives: limits on statistics of metrics. All must hold. An objective on a "
+    "metric without samples is not met.",
+    "Token budget": "The most tokens that one engine step may process: max_num_batched_tokens in vLLM.",
+}
+_SHORT = {"ttft": "TTFT", "tbt": "TBT", "itl": "ITL", "tpot": "TPOT", "e2e": "E2E"}
+_METHOD = (
+    "Requests are sent at times decided before the run (open loop): a slow engine never delays the next one.",
+    "All times are integer nanoseconds of one monotonic clock, read by the client when the tokens arrive.",
+    "Warm-up requests are left out of every figure.",
+    "Percentiles are linear-interpolated over successful requests or their tokens; a percentile that too few "
+    "samples support is not stated (p99 needs 100).",
+    "A figure without samples is shown as —, never as 0.",
+    "A run whose client was late is invalid, not slow.",
+)
+
+
+def definitions(quantities: Iterable[Quantity], *, tuned: bool) -> Section:
+    """Definitions of every metric among `quantities`, of capacity and SLO where the report is of a
+    tuning, and the rules all figures follow."""
+    metrics = dict.fromkeys(named.metric for named in quantities)
+    items = list(_OWN.items()) if tuned else []
+    items += [
+        (_SHORT.get(name, capitalised(name.replace("_", " "))), CATALOG[name].definition)
+        for name in metrics
+        if name in CATALOG
+    ]
+    return Section("definitions", "Definitions", (Facts(tuple(items)), Bullets(_METHOD)))

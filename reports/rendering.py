@@ -1,0 +1,139 @@
+"""From paths to a report: what stands behind each path decides which report it is."""
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from bench import OutputError
+from reports.comparison import compare, traded
+from reports.document import Document
+from reports.evidence import Evidence, gather
+from reports.html_page import html_page
+from reports.markdown import markdown
+from reports.run_report import run_document
+from reports.run_view import RunView, distinct_names, load_view, setup_rows
+from reports.study import Study
+from reports.study_file import STUDY_FILE, load_study
+from reports.study_report import study_document
+from workloads.errors import EvidenceError, UsageError
+
+Format = Literal["html", "md", "json"]
+FORMATS: tuple[str, ...] = get_args(Format)
+SCHEMA_VERSION = 1
+
+
+def render(paths: Sequence[Path], format: str) -> str:
+    """The report of one study (its directory or `recommendation.json`) or of runs side by side.
+
+    `format` is html, md or json. Raises UsageError for an unknown format, for a mixture and for a
+    path that does not exist; EvidenceError for a path that is neither study nor run.
+    """
+    if format not in FORMATS:
+        raise UsageError(f"unknown report format {format!r}; known: {', '.join(FORMATS)}")
+    if not paths:
+        raise UsageError("name a study directory or at least one run directory")
+    studies = [path for path in paths if path.name == STUDY_FILE or (path / STUDY_FILE).exists()]
+    if studies and len(paths) > 1:
+        raise UsageError(
+            f"{studies[0]} is a study and is reported alone; to compare runs name their directories"
+        )
+    if studies:
+        study = load_study(studies[0])
+        evidence = gather(study)
+        if format == "json":
+            return _json(_study_view(study, evidence))
+        return _written(study_document(study, evidence), format)
+    for path in paths:
+        if not path.exists():
+            raise UsageError(f"{path} does not exist; give a study or run directory")
+        if not (path / "run.json").exists():
+            raise EvidenceError(f"{path} is neither a run (no run.json) nor a study (no {STUDY_FILE} yet)")
+    views = [load_view(path) for path in paths]
+    return _json(_runs_view(views)) if format == "json" else _written(run_document(views), format)
+
+
+def write_report(paths: Sequence[Path], format: str, output: Path) -> Path:
+    """Renders into `output`, which appears complete or not at all, and returns it.
+
+    Raises what `render` raises, and OutputError when the file cannot be written.
+    """
+    content = render(paths, format)
+    try:
+        _replace(output, content)
+    except OSError as error:
+        raise OutputError(
+            f"cannot write {output}: {error.strerror or error}; free space there or choose another --output"
+        ) from None
+    return output
+
+
+def _written(document: Document, format: str) -> str:
+    return _encodable(html_page(document) if format == "html" else markdown(document))
+
+
+def _json(view: dict[str, Any]) -> str:
+    whole = {"schema_version": SCHEMA_VERSION, **view}
+    return _encodable(json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _encodable(content: str) -> str:
+    # JSON may hold half a surrogate pair, which no file can.
+    return content.encode("utf-8", errors="replace").decode("utf-8")
+
+
+def _study_view(study: Study, evidence: Evidence) -> dict[str, Any]:
+    comparison = compare(study)
+    return {
+        "kind": "study",
+        "verdict": study.verdict,
+        "study": dict(study.raw),
+        "comparison": [
+            {
+                "figure": item.quantity.key,
+                "label": item.quantity.label,
+                "unit": item.quantity.unit,
+                "default": item.default,
+                "recommended": item.recommended,
+                "effect": item.effect or None,
+            }
+            for item in (comparison.differences if comparison else ())
+        ],
+        "traded": list(traded(comparison)) if comparison else [],
+        "gaps": {
+            "default": evidence.default.as_dict() if evidence.default else None,
+            "recommended": evidence.recommended.as_dict() if evidence.recommended else None,
+        },
+        "missing": list(evidence.missing),
+    }
+
+
+def _runs_view(views: Sequence[RunView]) -> dict[str, Any]:
+    differing, _ = setup_rows(views)
+    return {
+        "kind": "runs",
+        "runs": [
+            {**view.as_dict(), "name": name} for name, view in zip(distinct_names(views), views, strict=True)
+        ],
+        "setup_differences": [{"setting": name, "values": values} for name, *values in differing],
+    }
+
+
+def _replace(output: Path, content: str) -> None:
+    output.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        # mkstemp makes the file private; a report gets the permissions of any other new file.
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
+        os.replace(temporary, output)
+    except BaseException:
+        os.unlink(temporary)
+        raise

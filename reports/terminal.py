@@ -1,0 +1,159 @@
+"""The last screen of `tune run` and `tune bench`, as rich renderables readable at 80 columns.
+
+Every statement is in words; colour only repeats it.
+"""
+
+import shlex
+from collections.abc import Mapping, Sequence
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from reports.comparison import Comparison, change_text, compare, same_setting, traded
+from reports.document import Cell, Tone
+from reports.document import Table as DocumentTable
+from reports.quantities import capitalised, quantity, show
+from reports.run_view import RunView
+from reports.study import Judgement, Study, knobs_label
+from reports.study_report import verdict_line
+from reports.study_tables import objective_cell, objective_name, slo_table
+
+_STYLES: dict[Tone, str] = {"": "", "good": "green", "bad": "red", "muted": "dim"}
+_COMMAND_WIDTH = 76
+_STUDY_ROWS = ("capacity_rps", "p99_tbt_ms", "max_tbt_ms", "fluidity_p10", "median_ttft_ms", "p99_ttft_ms",
+               "output_throughput", "failed")
+_RUN_ROWS = ("request_throughput", "output_throughput", "median_tbt_ms", "p99_tbt_ms", "max_tbt_ms",
+             "fluidity_p10", "median_ttft_ms", "p99_ttft_ms", "median_tpot_ms", "p99_e2el_ms")
+
+
+def study_screen(study: Study, files: Mapping[str, str]) -> RenderableType:
+    """The recommendation against the default, what was traded, the command, where the files are.
+
+    `files` names what was written and where, in the order to show. Works for any study, also
+    an empty one: what is missing is said.
+    """
+    status, tone, sentence = verdict_line(study)
+    parts: list[RenderableType] = [Text.assemble((status, f"bold {_STYLES[tone]}".strip()), f". {sentence}")]
+    parts += [Text(f"Warning: {warning}", style="yellow") for warning in study.warnings]
+    if study.recommended is not None:
+        parts.append(Text.assemble(("Setting  ", "bold"), knobs_label(study.recommended.knobs)))
+    comparison = compare(study)
+    if comparison is None:
+        parts.append(Text("The default and the recommendation have not both been measured."))
+    else:
+        parts += _compared(comparison, with_trade=not same_setting(study))
+    if study.slo:
+        parts.append(_rich_table(slo_table(study)))
+    if study.recommended is not None and study.recommended.serve_command:
+        parts.append(_titled("Serve with", Text(shell_lines(study.recommended.serve_command))))
+    return _spaced([*parts, *_files(files)])
+
+
+def run_screen(view: RunView, judgement: Judgement | None, files: Mapping[str, str]) -> RenderableType:
+    """One run: validity first, its figures with the numbers behind them, the SLO when one was given."""
+    valid = view.validity.valid
+    rate = f" at {quantity('capacity_rps').show(view.rate_rps)}" if view.rate_rps is not None else ""
+    parts: list[RenderableType] = [
+        Text.assemble(
+            ("Valid" if valid else "Invalid", "bold green" if valid else "bold red"),
+            f". {view.completed} of {view.requests} requests succeeded{rate}, "
+            f"{show(float(view.gaps.n))} gaps between tokens.",
+        )
+    ]
+    parts += [Text(f"Invalid: {reason}", style="red") for reason in view.validity.reasons]
+    if view.failure:
+        parts.append(Text(f"The engine failed: {view.failure}", style="red"))
+    if view.failed:
+        kinds = ", ".join(
+            f"{n} {kind.replace('_', ' ')}" for kind, n in view.outcomes.items() if kind != "ok"
+        )
+        parts.append(Text(f"{view.failed} requests did not succeed: {kinds}", style="red"))
+    parts += [Text(f"The load was not sustainable: {why}", style="red") for why in view.unsustainable]
+    parts += [Text(f"Note: {note}", style="dim") for note in view.validity.notes]
+    figures = _table("figure", "value", right=(1,))
+    for key in _RUN_ROWS:
+        if view.figures.get(key) is not None:
+            figures.add_row(capitalised(quantity(key).label), quantity(key).show(view.figures[key]))
+    parts.append(figures if figures.row_count else Text("No request succeeded: there are no figures."))
+    if judgement is not None and judgement.objectives:
+        objectives = _table("objective", "observed", right=(1,))
+        for result in judgement.objectives:
+            objectives.add_row(Text(objective_name(result)), _cell(objective_cell(result)))
+        parts.append(objectives)
+    return _spaced([*parts, *_files(files)])
+
+
+def shell_lines(command: str) -> str:
+    """The command over several lines of at most 76 columns, each but the last ended by a backslash,
+    so that it can be copied from a terminal; a command that is no shell text comes back as it is."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return command
+    groups: list[list[str]] = []
+    for word in words:
+        if word.startswith("--") or not groups:
+            groups.append([])
+        groups[-1].append(shlex.quote(word))
+    lines: list[str] = []
+    for group in map(" ".join, groups):
+        if lines and len(lines[-1]) + 1 + len(group) + 2 <= _COMMAND_WIDTH:
+            lines[-1] += f" {group}"
+        else:
+            lines.append(f"  {group}" if lines else group)
+    return " \\\n".join(lines)
+
+
+def _compared(comparison: Comparison, *, with_trade: bool) -> list[RenderableType]:
+    figures = _table("", "default", "recommended", "change", right=(1, 2, 3))
+    for key in _STUDY_ROWS:
+        item = comparison.of(key)
+        if item.default is None and item.recommended is None:
+            continue
+        style = {"better": "green", "worse": "red"}.get(item.effect, "")
+        named = item.quantity
+        figures.add_row(capitalised(named.label), named.show(item.default), named.show(item.recommended),
+                        Text(change_text(item), style=style))
+    parts: list[RenderableType] = [figures, Text(comparison.basis, style="dim")]
+    if comparison.caution:
+        parts.append(Text(f"Warning: {comparison.caution}", style="yellow"))
+    if with_trade and (sentences := traded(comparison)):
+        parts.append(Text("\n".join(sentences)))
+    return parts
+
+
+def _table(*columns: str, right: Sequence[int] = ()) -> Table:
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for position, name in enumerate(columns):
+        made.add_column(name, justify="right" if position in right else "left", overflow="fold")
+    return made
+
+
+def _rich_table(source: DocumentTable) -> Table:
+    made = _table(*source.columns, right=tuple(source.numeric))
+    for row in source.rows:
+        made.add_row(*map(_cell, row))
+    return made
+
+
+def _cell(cell: Cell) -> Text:
+    return Text(cell.text, style=_STYLES[cell.tone])
+
+
+def _titled(title: str, content: RenderableType) -> RenderableType:
+    return Group(Text(title, style="bold"), Padding(content, (0, 0, 0, 2)))
+
+
+def _files(files: Mapping[str, str]) -> list[RenderableType]:
+    if not files:
+        return []
+    width = max(map(len, files))
+    return [_titled("Files", Text("\n".join(f"{name:<{width}}  {path}" for name, path in files.items())))]
+
+
+def _spaced(parts: Sequence[RenderableType]) -> RenderableType:
+    # rich tables bring their own blank lines; text needs one between paragraphs.
+    return Group(*(part if isinstance(part, Table) else Padding(part, (0, 0, 1, 0)) for part in parts))
