@@ -25,7 +25,7 @@ RuntimeError: Engine core initialization failed. See root cause above.
          "No available memory for the cache blocks"),
         (_WEIGHTS, "RuntimeError: Engine core initialization failed.", StartFailed, "model weights"),
         ("", "ValidationError: 1 validation error: max_model_len too large", StartFailed, "max_model_len"),
-        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate", "", OutOfMemory, "CUDA out of memory"),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to", "", OutOfMemory, "CUDA out of memory"),
         ("", "", StartFailed, "without a word"),
         ("Killed", "", StartFailed, "Killed"),
     ],

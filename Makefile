@@ -1,0 +1,36 @@
+# Everything runs in .venv, which `make setup` creates and every target brings up to date.
+#   ARGS     flags for the program behind a target:  make tune ARGS="--rate 0.5"
+#   PYTHON   the Python (3.11 or newer) to build .venv with
+#   ENGINE   auto, cpu or cuda
+
+ARGS ?=
+ENGINE ?= auto
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; exit; }; done)
+
+# A complete .venv is kept, whatever its Python, unless PYTHON was named.
+KEEP_PYTHON = $(if $(filter file,$(origin PYTHON)),--keep-python)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup tune test lint clean
+
+help: ## This list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 14
+
+setup: ## Create or repair .venv, prepare the bundled model
+	$(if $(PYTHON),,$(error Python 3.11 or newer is needed and none was found: install it, or name it with PYTHON=/path/to/python3))
+	@$(PYTHON) tuner/setup/install.py --engine $(ENGINE) $(KEEP_PYTHON)
+
+tune: setup ## Tune vLLM on this machine with the CPU preset and the bundled model
+	@.venv/bin/tune run --preset cpu $(ARGS)
+
+test: setup ## Run all tests, those with the real engine too
+	@.venv/bin/python -m pytest $(ARGS)
+
+lint: setup ## ruff and mypy
+	@.venv/bin/ruff check .
+	@.venv/bin/mypy
+
+clean: ## Remove .venv and everything built; the bundled model stays in the user's cache
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

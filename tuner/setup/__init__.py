@@ -1,0 +1,1 @@
+"""Setting up: the virtual environment, the bundled model, and what `tune doctor` finds."""
