@@ -1,0 +1,222 @@
+"""`tune bench`: measure one setting of the engine at one load."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tuner.cli import engine_options as options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from engine_adapter.vllm_launch import VllmLaunch
+    from tuner.one_run import OneRun, RunSpec
+
+
+def bench(
+    model: options.Model = None,
+    preset: options.Preset = None,
+    workload: options.WorkloadFile = None,
+    input_len: Annotated[int | None, typer.Option(
+        "--input-len", "--random-input-len", help="Tokens of every prompt. Default 1024.")] = None,
+    output_len: Annotated[int | None, typer.Option(
+        "--output-len", "--random-output-len", help="Tokens of every answer. Default 128.")] = None,
+    random_range_ratio: Annotated[float | None, typer.Option(
+        "--random-range-ratio", help="Spread both lengths evenly over this share around them.")] = None,
+    request_rate: Annotated[float | None, typer.Option(
+        help="Requests/s; inf sends all at once, the default for lengths with --num-prompts.")] = None,
+    num_prompts: Annotated[int | None, typer.Option(help="Requests to measure.")] = None,
+    duration: Annotated[float | None, typer.Option(
+        help="Seconds to measure, instead of --num-prompts. Default: the workload's.")] = None,
+    burstiness: Annotated[float | None, typer.Option(
+        help="Gamma shape of the arrivals: 1 is Poisson, below it burstier, inf constant. Default: the "
+             "workload's.")] = None,
+    seed: Annotated[int, typer.Option(help="Of arrivals, lengths and prompts.")] = 0,
+    num_warmups: Annotated[int | None, typer.Option(
+        help="Requests before the measured ones. Default: the workload's seconds of warm-up; none at an "
+             "infinite rate.")] = None,
+    max_num_batched_tokens: Annotated[int | None, typer.Option(help="Tokens that a step may hold.")] = None,
+    max_num_seqs: Annotated[int | None, typer.Option(help="Requests that may run at once.")] = None,
+    long_prefill_token_threshold: Annotated[int | None, typer.Option(
+        help="Tokens of one prompt in a step while other requests wait or run; 0 is off.")] = None,
+    long_prefill_token_threshold_adaptive: Annotated[bool | None, typer.Option(
+        "--long-prefill-token-threshold-adaptive/--no-long-prefill-token-threshold-adaptive",
+        help="Raise that threshold to a fair share of the budget.")] = None,
+    scheduling_policy: Annotated[str | None, typer.Option(help="fcfs or priority.")] = None,
+    config: Annotated[str | None, typer.Option(
+        help="Start the engine from this `vllm serve --config` file alone, as a recommended.yaml.")] = None,
+    slo: Annotated[list[str] | None, typer.Option(
+        help="METRIC:STAT<=VALUE, as in --slo 'tbt:p99<=100ms'; repeatable. Missing one is exit code 1. "
+             "Default: the workload's own, which is only shown.")] = None,
+    goodput: Annotated[list[str] | None, typer.Option(
+        help="What a good request keeps, in milliseconds, as in --goodput 'ttft:200 tpot:50'.")] = None,
+    decode_deadline_ms: Annotated[float | None, typer.Option(
+        help="Fluidity: the reader takes one token this often.")] = None,
+    prefill_slack_ms: Annotated[float | None, typer.Option(
+        help="Fluidity: the first token may come this much after a lone prefill would bring it.")] = None,
+    prefill_curve: Annotated[str | None, typer.Option(
+        help="Fluidity: times of lone prefills, from an earlier run's prefill_curve.json or a study's "
+             "study.json. Default: measured first, on the engine's default settings.")] = None,
+    no_fluidity: Annotated[bool, typer.Option("--no-fluidity", help="Measure no lone prefills.")] = False,
+    request_timeout: Annotated[float, typer.Option(
+        help="Seconds without a token after which a request, or the engine, counts as hung.")] = 120.0,
+    max_model_len: options.MaxModelLen = None,
+    dtype: options.Dtype = None,
+    enforce_eager: options.EnforceEager = None,
+    kv_cache_memory_bytes: options.KvCacheMemory = None,
+    gpu_memory_utilization: options.GpuMemory = None,
+    tensor_parallel_size: options.TensorParallel = None,
+    engine_arg: options.EngineArgs = None,
+    server_ready_timeout: options.ReadyTimeout = 900.0,
+    save_result: Annotated[bool, typer.Option(
+        "--save-result", help="Write the figures as `vllm bench serve` does too.")] = False,
+    save_detailed: Annotated[bool, typer.Option(
+        "--save-detailed", help="The same with lists of every request's times.")] = False,
+    result_dir: Annotated[str | None, typer.Option(
+        help="Directory of that file. Default: here.")] = None,
+    result_filename: Annotated[str | None, typer.Option(
+        help="Name of that file. Default: label, rate, model and time.")] = None,
+    label: Annotated[str | None, typer.Option(help="A name for the run, for files and reports.")] = None,
+    metadata: Annotated[list[str] | None, typer.Option(
+        metavar="KEY=VALUE", help="Something to remember with the run; repeatable.")] = None,
+    output_dir: Annotated[str, typer.Option("--output-dir", "-o", help="Where runs lie.")] = "results",
+    experiment_name: Annotated[str | None, typer.Option(
+        "--experiment-name", "-e", help="Name of this run's directory. Default: the time.")] = None,
+    as_json: Annotated[bool, typer.Option(
+        "--json", help="Print the figures as JSON to standard output, all else to standard error.")] = False,
+) -> None:
+    """Measure one setting of the embedded engine under one load.
+
+    Starts the engine, times lone prefills (for fluidity), sends the load, and
+    keeps the run in a directory that `tune report` reads. A run that ends early
+    is kept and marked. Exit codes: 0 done, 1 an SLO given with --slo is missed,
+    3 the engine failed or the run is invalid, 64 wrong usage, 130 interrupted.
+    """
+    from pathlib import Path
+
+    from tuner.cli import bench_options as flags
+    from tuner.knobs_asked import KnobsAsked
+    from tuner.one_run import RunSpec
+    from tuner.prefill_reference import load_prefill_curve
+    from workloads import UsageError
+
+    if no_fluidity and prefill_curve is not None:
+        raise UsageError("--prefill-curve and --no-fluidity contradict each other: leave one out")
+    load = flags.workload_of(preset, workload, input_len, output_len, random_range_ratio)
+    plan = flags.plan_of(
+        load, by_lengths=preset is None and workload is None, rate=request_rate, num_prompts=num_prompts,
+        duration=duration, num_warmups=num_warmups, burstiness=burstiness, seed=seed)
+    knobs = KnobsAsked(
+        token_budget=max_num_batched_tokens, max_seqs=max_num_seqs, policy=scheduling_policy,
+        long_prefill_token_threshold=long_prefill_token_threshold,
+        adaptive_long_prefill=long_prefill_token_threshold_adaptive)
+    engine: dict[str, Any] = {
+        "model": model, "max_model_len": max_model_len, "dtype": dtype, "enforce_eager": enforce_eager,
+        "kv_cache_memory_bytes": kv_cache_memory_bytes, "gpu_memory_utilization": gpu_memory_utilization,
+        "tensor_parallel_size": tensor_parallel_size, "engine_arg": engine_arg,
+    }
+    if config is not None:
+        launch = flags.launch_from_config(Path(config), engine | knobs.as_flags())
+    else:
+        knobs.check()
+        launch = options.launch_from_options(load, **engine, ceiling_budget=max_num_batched_tokens or 0)
+    rules = flags.goodput_of(goodput, fluidity=not no_fluidity)
+    spec = RunSpec(
+        workload=load, plan=plan, burstiness=load.burstiness if burstiness is None else burstiness,
+        directory=Path(output_dir) / (experiment_name or _timestamp()),
+        knobs=knobs if config is None else None,
+        slo=flags.slo_of(slo, load, fluidity=not no_fluidity, goodput=rules), slo_is_asked=bool(slo),
+        goodput=rules, fluidity=not no_fluidity,
+        decode_deadline_ms=flags.above_zero(
+            "--decode-deadline-ms", decode_deadline_ms if decode_deadline_ms is not None
+            else load.decode_deadline_ms),
+        prefill_slack_ms=flags.above_zero(
+            "--prefill-slack-ms", prefill_slack_ms if prefill_slack_ms is not None
+            else load.prefill_slack_ms, or_zero=True),
+        prefill_curve=None if prefill_curve is None else load_prefill_curve(Path(prefill_curve)),
+        request_timeout_s=flags.above_zero("--request-timeout", request_timeout),
+        label=label, metadata=flags.metadata_of(metadata),
+    )
+    saving = save_result or save_detailed or result_dir is not None or result_filename is not None
+    results = Path(result_dir or ".") if saving else None
+    one = _measure(spec, launch, server_ready_timeout, results)
+    files = {"run": str(spec.directory)}
+    if results is not None:
+        files["result"] = str(_save_result(one, results, result_filename, detailed=save_detailed))
+    _show(one, files, as_json=as_json)
+    if one.exit_code:
+        raise typer.Exit(one.exit_code)
+
+
+def _timestamp() -> str:
+    from datetime import datetime
+
+    return datetime.now().astimezone().strftime("bench_%Y%m%d_%H%M%S")
+
+
+def _measure(spec: "RunSpec", launch: "VllmLaunch", ready_timeout_s: float,
+             results: "Path | None") -> "OneRun":
+    from rich.console import Console
+
+    from engine_adapter.clock import WallClock
+    from tuner.cli.interrupts import run_interruptible
+    from tuner.cli.run_display import RunDisplay
+    from tuner.engines import VllmMaker
+    from tuner.one_run import measure_one
+
+    # A run directory appears whole; until then the engine's log lies beside it.
+    logs = spec.directory.with_name(f"{spec.directory.name}.logs")
+    _make_room(spec.directory, logs, results)
+    maker = VllmMaker(launch, logs, ready_timeout_s=ready_timeout_s)
+    engine = maker.capacity() if launch.config_file is None else maker.from_config(launch.config_file)
+    with RunDisplay(Console(stderr=True)) as display:
+        try:
+            return run_interruptible(measure_one(
+                engine, maker.with_knobs, spec, clock=WallClock(), say=display.say,
+                on_progress=display.on_run))
+        finally:
+            if spec.directory.is_dir():
+                logs.rename(spec.directory / "engine-logs")
+            else:
+                display.say(f"no run was kept; the engine's log is in {logs}")
+
+
+def _make_room(directory: "Path", logs: "Path", results: "Path | None") -> None:
+    """Refuse before the engine starts what could not be written after it."""
+    from bench import OutputError
+    from workloads import UsageError
+
+    if directory.exists():
+        raise UsageError(f"{directory} exists already: give another --experiment-name or --output-dir")
+    for path, flag in ((logs, "--output-dir"), (results, "--result-dir")):
+        try:
+            if path is not None:
+                path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"cannot write to {path}: {error.strerror}; choose another {flag}") from error
+
+
+def _save_result(one: "OneRun", directory: "Path", name: str | None, *, detailed: bool) -> "Path":
+    from datetime import datetime
+
+    from tuner.result_file import request_lists, result_name, write_json
+
+    path = directory / (name or result_name(one.run, datetime.now().astimezone()))
+    write_json(path, one.as_dict() | (request_lists(one.run) if detailed else {}))
+    return path
+
+
+def _show(one: "OneRun", files: dict[str, str], *, as_json: bool) -> None:
+    import json
+
+    from rich.console import Console
+
+    from reports import judgement_from, run_screen, view_run
+
+    view = view_run(one.run, path=files["run"], summary=one.summary.as_dict())
+    judgement = None if one.judgement is None else judgement_from(one.judgement.as_dict())
+    Console(stderr=as_json).print(run_screen(view, judgement, files))
+    if as_json:
+        typer.echo(json.dumps(one.as_dict(), indent=2, allow_nan=False))
+    if why := one.failing():
+        typer.echo(f"tune: {why}", err=True)

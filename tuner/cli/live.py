@@ -1,0 +1,130 @@
+"""The live picture of `tune run`: a panel on a terminal, one line an event everywhere else."""
+
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from tuner.measuring import Measured
+from tuner.progress import StudyProgress
+from tuner.trial import TrialRecord
+
+_ROWS = 8
+
+
+class StudyDisplay:
+    """Shows a StudyProgress. Redraws twice a second at most, so that it does not disturb the load."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = None
+        if console.is_terminal:
+            self._live = Live(console=console, refresh_per_second=2, transient=True)
+        self._began = time.monotonic()
+        self._drawn_s = 0.0
+        self._said: tuple[object, ...] = ()
+        self._shown: Measured | None = None
+        self._trials_shown = 0
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        if self._live is not None:
+            self._live.__exit__(kind, error, trace)
+
+    def show(self, progress: StudyProgress) -> None:
+        """For StudyProgress.on_change."""
+        if self._live is None:
+            self._lines(progress)
+        elif time.monotonic() - self._drawn_s > 0.4:
+            self._drawn_s = time.monotonic()
+            self._live.update(self._panel(progress))
+
+    def _lines(self, progress: StudyProgress) -> None:
+        said = (progress.phase, progress.knobs if progress.trial is not None else None)
+        if said != self._said:
+            self._said = said
+            knobs = f" ({progress.knobs.label()})" if progress.trial is not None and progress.knobs else ""
+            self._print(f"{progress.phase}{knobs}")
+        if progress.last is not None and progress.last is not self._shown:
+            self._shown = progress.last
+            self._print(f"  {describe_run(progress.last)}")
+        if len(progress.records) > self._trials_shown:
+            self._trials_shown = len(progress.records)
+            if progress.incumbent is not None:
+                self._print(f"  best so far: {describe_record(progress.incumbent)}")
+
+    def _print(self, text: str) -> None:
+        seconds = int(time.monotonic() - self._began)
+        self._console.print(f"[{seconds // 60}:{seconds % 60:02d}] {text}", markup=False, highlight=False,
+                            soft_wrap=True)
+
+    def _panel(self, progress: StudyProgress) -> RenderableType:
+        seconds = int(time.monotonic() - self._began)
+        head = Text(f"{seconds // 60}:{seconds % 60:02d}  {progress.phase}", style="bold")
+        if progress.seconds_left is not None:
+            head.append(f"   search ends in {progress.seconds_left / 60:.1f} min at the latest", style="dim")
+        parts: list[RenderableType] = [head]
+        if progress.knobs is not None and progress.rate_rps is not None:
+            parts.append(Text(f"now: {progress.knobs.label()} at {progress.rate_rps:.3g} req/s"
+                              + _counts(progress)))
+        if progress.last is not None:
+            parts.append(Text(f"last run: {describe_run(progress.last)}"))
+        if progress.incumbent is not None:
+            parts.append(Text(f"best so far: {describe_record(progress.incumbent)}", style="green"))
+        if progress.records:
+            parts.append(_trials(progress.records[-_ROWS:], progress.max_trials, len(progress.records)))
+        return Group(*parts)
+
+
+def describe_run(measured: Measured) -> str:
+    """One line: rate, p99 TBT, fluidity, verdict."""
+    figures = measured.run.figures
+    return (f"{measured.run.rate_rps:.3g} req/s: p99 TBT {_ms(figures.get('p99_tbt_ms'))}, "
+            f"longest {_ms(figures.get('max_tbt_ms'))}, "
+            f"fluidity {_share(figures.get('fluidity_index_service'))} - "
+            f"{'holds' if measured.holds else measured.outcome.value.replace('_', ' ')}"
+            + (f" ({measured.note})" if measured.note else ""))
+
+
+def describe_record(record: TrialRecord) -> str:
+    """One line: setting and capacity."""
+    capacity = f" carries {record.capacity_rps:.3g} req/s" if record.capacity_rps is not None else ""
+    return f"{record.knobs.label()}{capacity}"
+
+
+def _trials(records: list[TrialRecord], planned: int, done: int) -> Table:
+    table = Table(title=f"{done} of {planned} settings tried", title_justify="left", box=None,
+                  padding=(0, 2, 0, 0))
+    for name in ("#", "setting", "source", "req/s", "p99 TBT", "fluidity", "outcome"):
+        table.add_column(name, justify="left" if name in ("setting", "source", "outcome") else "right")
+    for record in records:
+        run = next((r for r in record.runs if r.rate_rps == record.capacity_rps), record.runs[0])
+        table.add_row(
+            str(record.number + 1), record.knobs.label(), record.source, f"{run.rate_rps:.3g}",
+            _ms(run.figures.get("p99_tbt_ms")), _share(run.figures.get("fluidity_index_service")),
+            record.outcome.value.replace("_", " "))
+    return table
+
+
+def _counts(progress: StudyProgress) -> str:
+    run = progress.run
+    if run is None:
+        return ""
+    return f", {run.finished} of {run.planned} requests done, {run.in_flight} in flight"
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f} ms"
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"

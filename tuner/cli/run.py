@@ -1,0 +1,228 @@
+"""`tune run`: from a workload and an SLO to a recommended configuration, proven on fresh engines."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tuner.cli import engine_options as options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tuner.study import Study, StudyConfig
+
+_CPU_MINUTES = 7.5
+"""The whole tuning on the CPU preset: search and confirmation within eight minutes."""
+
+
+def run(
+    preset: options.Preset = None,
+    workload: options.WorkloadFile = None,
+    model: options.Model = None,
+    slo: Annotated[list[str] | None, typer.Option(
+        help="METRIC:STAT<=VALUE, as in --slo 'tbt:p99<=100ms' --slo 'fluidity:p10>=0.9'; all must hold. "
+             "Default: the workload's own.")] = None,
+    decode_deadline_ms: Annotated[float | None, typer.Option(
+        help="Fluidity: the reader takes one token this often.")] = None,
+    prefill_slack_ms: Annotated[float | None, typer.Option(
+        help="Fluidity: the first token may come this much after a lone prefill would bring it.")] = None,
+    rate: Annotated[float | None, typer.Option(
+        "--rate", "--request-rate",
+        help="Tune at this offered rate (requests/s): throughput, then TTFT. Default: find the setting with "
+             "the highest capacity.")] = None,
+    burstiness: Annotated[float | None, typer.Option(
+        help="Gamma shape of the arrivals; 1 is Poisson, below it burstier.")] = None,
+    token_budget: Annotated[str | None, typer.Option(
+        help="Budgets to try, as in 64,128,256 or 32..512. Default: a grid up to vLLM's own.")] = None,
+    max_num_seqs: Annotated[str | None, typer.Option(
+        help="Active sequences to try, in the same form.")] = None,
+    long_prefill_token_threshold: Annotated[str | None, typer.Option(
+        help="Long-prefill thresholds to try, in the same form; 0 is off.")] = None,
+    num_trials: Annotated[int | None, typer.Option(help="Settings to try. Default 12.", min=1)] = None,
+    max_minutes: Annotated[float | None, typer.Option(
+        help="Stop searching in time for the confirmation to end by then. Default: 7.5 for the preset cpu, "
+             "else no limit.")] = None,
+    run_seconds: Annotated[float | None, typer.Option(
+        help="Length of one search run; confirming runs take twice as long. Default: the workload's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of arrivals, lengths, prompts and the search. "
+                                                  "Default 0.")] = None,
+    request_timeout: Annotated[float | None, typer.Option(
+        help="Seconds without a token after which a request, or the engine, counts as hung. "
+             "Default 120.")] = None,
+    max_model_len: options.MaxModelLen = None,
+    dtype: options.Dtype = None,
+    enforce_eager: options.EnforceEager = None,
+    kv_cache_memory_bytes: options.KvCacheMemory = None,
+    gpu_memory_utilization: options.GpuMemory = None,
+    tensor_parallel_size: options.TensorParallel = None,
+    engine_arg: options.EngineArgs = None,
+    server_ready_timeout: options.ReadyTimeout = 900.0,
+    output_dir: Annotated[str, typer.Option("--output-dir", "-o", help="Where studies lie.")] = "results",
+    experiment_name: Annotated[str | None, typer.Option(
+        "--experiment-name", "-e", help="Name of this study's directory. Default: the time.")] = None,
+    resume: Annotated[bool, typer.Option(
+        "--resume", help="Go on with the study named by -e, or with the newest one, where it was "
+                         "interrupted.")] = False,
+    dry_run: Annotated[bool, typer.Option(
+        "--dry-run", help="Print what would be tried and how long it takes; start nothing.")] = False,
+    as_json: Annotated[bool, typer.Option(
+        "--json", help="Print recommendation.json to standard output, all else to standard error.")] = False,
+) -> None:
+    """Find the scheduler settings that carry the most load within an SLO, and prove them.
+
+    Starts one engine, tries settings on it live, then starts a fresh engine from the recommended
+    file and one with the default settings and measures both. Exit codes: 0 done, 1 the SLO is
+    infeasible here, 2 not confirmed, 3 the engine or the evidence failed, 64 wrong usage,
+    130 interrupted (go on with --resume).
+    """
+    from pathlib import Path
+
+    from engine_adapter.clock import WallClock
+    from tuner.study import Study
+
+    asked = {name: value for name, value in locals().items() if name in _MEASURING and value is not None}
+    home = Path(output_dir)
+    if resume:
+        directory = _study_to_resume(home, experiment_name)
+        config = _resumed(Study.saved_config(directory), asked, num_trials, max_minutes, request_timeout)
+    else:
+        directory = home / (experiment_name or _timestamp())
+        config = _config(asked, num_trials, max_minutes, request_timeout)
+    if dry_run:
+        _print_plan(config, directory)
+        return
+    open_study = Study.resume if resume else Study.create
+    study = open_study(directory, config, WallClock())
+    code = _tune(study, server_ready_timeout, as_json=as_json)
+    if code:
+        raise typer.Exit(code)
+
+
+_MEASURING = (
+    "preset", "workload", "model", "slo", "decode_deadline_ms", "prefill_slack_ms", "rate", "burstiness",
+    "token_budget", "max_num_seqs", "long_prefill_token_threshold", "run_seconds", "seed", "max_model_len",
+    "dtype", "enforce_eager", "kv_cache_memory_bytes", "gpu_memory_utilization", "tensor_parallel_size",
+    "engine_arg",
+)
+"""Flags that decide what is measured: a resumed study must agree with those that are given again."""
+_LAUNCH = ("model", "max_model_len", "dtype", "enforce_eager", "kv_cache_memory_bytes",
+           "gpu_memory_utilization", "tensor_parallel_size", "engine_arg")
+
+
+def _config(asked: "dict[str, Any]", num_trials: int | None, max_minutes: float | None,
+            request_timeout: float | None) -> "StudyConfig":
+    from tuner.slo import parse_slo
+    from tuner.space import parse_choices
+    from tuner.study import StudyConfig
+    from workloads import UsageError
+
+    load = options.workload_from_options(asked.get("preset"), asked.get("workload"))
+    slo = tuple(asked.get("slo") or load.slo)
+    if not slo:
+        raise UsageError("the workload has no SLO of its own: give one with --slo 'tbt:p99<=100ms'")
+    parse_slo(slo)
+    budgets, seqs, thresholds = (
+        parse_choices(asked[name]) if name in asked else None
+        for name in ("token_budget", "max_num_seqs", "long_prefill_token_threshold"))
+    if (asked.get("rate") or 1.0) <= 0:
+        raise UsageError(f"--rate must be above 0, got {asked['rate']}")
+    for name in ("run_seconds", "decode_deadline_ms"):
+        if asked.get(name, 1.0) <= 0:
+            raise UsageError(f"--{name.replace('_', '-')} must be above 0, got {asked[name]}")
+    if max_minutes is None and load.name == "cpu":
+        max_minutes = _CPU_MINUTES
+    launch = options.launch_from_options(
+        load, **{"model": None} | {name: asked[name] for name in _LAUNCH if name in asked},
+        ceiling_budget=max(budgets or (0,)))
+    return StudyConfig(
+        workload=load, slo=slo, launch=launch,
+        decode_deadline_ms=asked.get("decode_deadline_ms", load.decode_deadline_ms),
+        prefill_slack_ms=asked.get("prefill_slack_ms", load.prefill_slack_ms),
+        run_seconds=asked.get("run_seconds", load.run_seconds), warmup_seconds=load.warmup_seconds,
+        seed=asked.get("seed", 0), rate_rps=asked.get("rate"), token_budgets=budgets, max_seqs=seqs,
+        thresholds=thresholds, burstiness=asked.get("burstiness"), max_trials=num_trials or 12,
+        time_budget_s=None if max_minutes is None else max_minutes * 60,
+        request_timeout_s=request_timeout or 120.0,
+    )
+
+
+def _resumed(saved: "StudyConfig", asked: "dict[str, Any]", num_trials: int | None,
+             max_minutes: float | None, request_timeout: float | None) -> "StudyConfig":
+    from dataclasses import replace
+
+    if asked:
+        # Flags given again must say the same; Study.resume compares them with the saved ones.
+        if not {"workload", "preset"} & set(asked):
+            asked = {"preset": saved.workload.name} | asked
+        return _config(asked, num_trials, max_minutes, request_timeout)
+    return replace(
+        saved, max_trials=num_trials or saved.max_trials,
+        time_budget_s=saved.time_budget_s if max_minutes is None else max_minutes * 60,
+        request_timeout_s=request_timeout or saved.request_timeout_s)
+
+
+def _timestamp() -> str:
+    from datetime import datetime
+
+    return datetime.now().astimezone().strftime("%Y%m%d_%H%M%S")
+
+
+def _study_to_resume(home: "Path", name: str | None) -> "Path":
+    from workloads import UsageError
+
+    if name is not None:
+        return home / name
+    studies = sorted(home.glob("*/study.json"), key=lambda path: path.stat().st_mtime)
+    if not studies:
+        raise UsageError(f"there is no study in {home} to resume: leave --resume out, or give its -o")
+    return studies[-1].parent
+
+
+def _print_plan(config: "StudyConfig", directory: "Path") -> None:
+    from tuner.dry_run import plan_lines
+
+    typer.echo("\n".join(plan_lines(config, directory)))
+
+
+def _tune(study: "Study", ready_timeout_s: float, *, as_json: bool) -> int:
+    import json
+
+    from rich.console import Console
+
+    from engine_adapter.clock import WallClock
+    from reports import load_study, study_screen, write_report
+    from tuner.cli.interrupts import Interrupted, run_interruptible
+    from tuner.cli.live import StudyDisplay
+    from tuner.engines import VllmMaker
+    from tuner.progress import StudyProgress
+    from tuner.recommendation import EXIT_CODES
+    from tuner.slo import parse_slo
+    from tuner.tuning import tune_study
+
+    console = Console(stderr=as_json)
+    maker = VllmMaker(study.config.launch, study.directory / "logs", ready_timeout_s=ready_timeout_s)
+    progress = StudyProgress()
+    try:
+        with StudyDisplay(console) as display:
+            progress.on_change = display.show
+            result = run_interruptible(tune_study(
+                study, maker, parse_slo(study.config.slo), clock=WallClock(), progress=progress))
+    except Interrupted:
+        console.print(f"interrupted; everything finished is in {study.directory}. Go on with: "
+                      f"tune run --resume -o {study.directory.parent} -e {study.directory.name}",
+                      markup=False, highlight=False, soft_wrap=True)
+        return 130
+    files = _files(study)
+    write_report([study.directory], "html", study.directory / "report.html")
+    console.print(study_screen(load_study(study.directory), files))
+    if as_json:
+        typer.echo(json.dumps(result, indent=2))
+    return EXIT_CODES[result["verdict"]]
+
+
+def _files(study: "Study") -> dict[str, str]:
+    names = {"report": "report.html", "result": "recommendation.json"}
+    if study.recommended_config.exists():
+        names = {"config": "recommended.yaml"} | names
+    return {what: str(study.directory / name) for what, name in names.items()} | {
+        "all runs": str(study.directory / "runs")}

@@ -1,0 +1,197 @@
+"""Measure one setting at one rate: the engine that is up, the run, its figures and the verdict."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench import Progress, Run, Summary, play, save_run, summarise, sustainable
+from bench.sustainability import MAX_MEDIAN_DELAY_NS, Sustainability
+from engine_adapter.clock import Clock
+from engine_adapter.errors import EngineError, NeedsRestart
+from engine_adapter.knobs import Knobs
+from engine_adapter.seam import Engine, EngineInfo
+from tuner.engines import EngineMaker
+from tuner.slo import VIOLATION_CAP, Judgement, Slo
+from tuner.study import Study
+from tuner.trial import Outcome, TrialRun
+from workloads import Plan, build_plan
+
+SUSTAINABLE = "sustainable"
+"""The constraint beside the SLO's: the load does not pile up (metrics.md, capacity)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One run and what it came to. `holds` means: valid, every objective met, load sustainable."""
+
+    run: TrialRun
+    outcome: Outcome
+    constraints: dict[str, float]
+    note: str = ""
+
+    @property
+    def holds(self) -> bool:
+        return self.outcome is Outcome.OK
+
+
+class Measurer:
+    """Keeps at most one engine up and plays runs on it. Always `close()` it.
+
+    With live knobs one engine serves every setting; without, each setting gets its own start.
+    """
+
+    def __init__(
+        self, study: Study, maker: EngineMaker, slo: Slo, *, clock: Clock,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self._study, self._maker, self._slo, self._clock = study, maker, slo, clock
+        self._on_progress = on_progress
+        self._engine: Engine | None = None
+        self._info: EngineInfo | None = None
+        self._up_since_ns = 0
+
+    @property
+    def info(self) -> EngineInfo | None:
+        """The engine that is up, with the knobs in force."""
+        return self._info
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that is up."""
+        assert self._engine is not None
+        return self._engine
+
+    async def open(self, engine: Engine) -> EngineInfo:
+        """Start `engine` in place of the one that is up; raises what its start raises."""
+        await self.close()
+        self._engine, self._up_since_ns = engine, self._clock.now_ns()
+        self._study.state.engine_starts += 1
+        try:
+            self._info = await engine.start()
+        except BaseException:
+            await self.close()
+            raise
+        self._study.save()
+        return self._info
+
+    async def open_capacity(self) -> EngineInfo:
+        """The engine for the search."""
+        return await self.open(self._maker.capacity())
+
+    async def open_config(self, path: Path) -> EngineInfo:
+        """A fresh engine from a `vllm serve --config` file."""
+        return await self.open(self._maker.from_config(path))
+
+    async def close(self) -> None:
+        """Stop the engine that is up, if any, and book its time."""
+        engine, self._engine, self._info = self._engine, None, None
+        if engine is not None:
+            try:
+                await engine.stop()
+            finally:
+                self._study.state.engine_seconds += self._seconds_since(self._up_since_ns)
+
+    async def measure(self, knobs: Knobs, rate_rps: float, *, seed: int, purpose: str,
+                      seconds: float | None = None) -> Measured:
+        """Play one run of the study's workload at `rate_rps` under `knobs` and judge it.
+
+        The run is kept in the study. An engine that fails is stopped, so that the next call
+        starts another; the failure is the outcome, not an exception.
+        """
+        began_ns = self._clock.now_ns()
+        name = self._study.next_run(purpose)
+        config = self._study.config
+        try:
+            info = await self._with_knobs(knobs)
+            plan = build_plan(config.workload, rate_rps=rate_rps, seed=seed, burstiness=config.burstiness,
+                              duration_s=seconds or config.run_seconds, warmup_s=config.warmup_seconds)
+            plan.check_fits(info.max_model_len)
+            run = await self._play(plan, info, name)
+        except EngineError as error:
+            await self.close()
+            return self._failed(error, rate_rps, self._seconds_since(began_ns))
+        measured = self._judge(run, rate_rps, name, self._seconds_since(began_ns))
+        if run.engine_failure is not None:
+            await self.close()
+        return measured
+
+    def _seconds_since(self, began_ns: int) -> float:
+        return (self._clock.now_ns() - began_ns) / 1e9
+
+    async def _with_knobs(self, knobs: Knobs) -> EngineInfo:
+        if self._info is None or self._engine is None:
+            if self._study.state.environment.get("live_knobs", True):
+                await self.open_capacity()
+            else:
+                return await self.open(self._maker.with_knobs(knobs))
+        assert self._info is not None
+        if self._info.knobs != knobs:
+            try:
+                applied = await self.engine.apply(knobs)
+            except NeedsRestart as why:
+                self._study.state.warn(f"one engine per setting: {why}")
+                return await self.open(self._maker.with_knobs(knobs))
+            self._info = replace(self._info, knobs=applied.knobs)
+        await self.engine.reset_caches()
+        return self._info
+
+    async def _play(self, plan: Plan, info: EngineInfo, name: str) -> Run:
+        config = self._study.config
+        return await play(
+            plan, self.engine, info, clock=self._clock, salt=f"{config.seed}/{name}",
+            request_timeout_s=config.request_timeout_s, on_progress=self._on_progress,
+            meta={
+                "workload": {"name": config.workload.name, "digest": config.workload.digest()},
+                "burstiness": config.burstiness or config.workload.burstiness,
+                "date": datetime.now(UTC).isoformat(timespec="seconds"), "label": name.removeprefix("runs/"),
+            },
+        )
+
+    def _judge(self, run: Run, rate_rps: float, name: str, seconds: float) -> Measured:
+        deadlines = self._study.state.reader_deadlines
+        summary = summarise(run, deadlines=deadlines)
+        judgement = self._slo.judge(summary)
+        load = sustainable(run, deadlines)
+        constraints = dict(sorted({**judgement.constraints(), SUSTAINABLE: _excess(load)}.items()))
+        outcome, note = self._outcome(run, judgement, load)
+        save_run(run, self._study.directory / name, summary=summary.as_dict())
+        trial_run = TrialRun(rate_rps=rate_rps, directory=name, holds=outcome is Outcome.OK,
+                             judgement=judgement.as_dict(), figures=figures_of(summary), seconds=seconds)
+        return Measured(trial_run, outcome, constraints, note)
+
+    def _outcome(self, run: Run, judgement: Judgement, load: Sustainability) -> tuple[Outcome, str]:
+        if run.engine_failure is not None:
+            return Outcome(run.engine_failure.outcome), str(run.engine_failure)
+        if not run.validity.valid:
+            return Outcome.CLIENT_LIMITED, "; ".join(run.validity.reasons)
+        if not judgement.holds:
+            worst = judgement.worst()
+            return Outcome.SLO_VIOLATED, worst.why or f"{worst.objective} is missed"
+        if not load.sustainable:
+            return Outcome.SLO_VIOLATED, "; ".join(load.reasons)
+        return Outcome.OK, ""
+
+    @staticmethod
+    def _failed(error: EngineError, rate_rps: float, seconds: float) -> Measured:
+        run = TrialRun(rate_rps=rate_rps, directory="", holds=False, judgement=None, seconds=seconds)
+        outcome = Outcome(error.outcome) if not isinstance(error, NeedsRestart) else Outcome.INVALID
+        return Measured(run, outcome, {}, str(error))
+
+
+def figures_of(summary: Summary) -> dict[str, float | None]:
+    """The scalar figures of a run under their JSON names, for records and tables."""
+    return {
+        key: float(value) if value is not None else None
+        for key, value in summary.as_dict().items()
+        if value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+    }
+
+
+def _excess(load: Sustainability) -> float:
+    """Violation of the sustainable-load rule: the delay's excess over its limit, positive when it fails."""
+    if load.median_delay_ns is None:
+        return VIOLATION_CAP
+    excess = min(load.median_delay_ns / MAX_MEDIAN_DELAY_NS - 1, VIOLATION_CAP)
+    return excess if load.sustainable else max(excess, 1.0)
+

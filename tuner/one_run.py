@@ -1,0 +1,221 @@
+"""One run of one setting: start, deadlines, knobs, play, judge, keep."""
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench import (
+    Deadlines,
+    GoodputRules,
+    PrefillCurve,
+    Progress,
+    Run,
+    RunRecorder,
+    Summary,
+    play,
+    save_run,
+    summarise,
+)
+from engine_adapter.clock import Clock
+from engine_adapter.errors import NeedsRestart
+from engine_adapter.knobs import Knobs
+from engine_adapter.seam import Engine, EngineInfo
+from tuner.knobs_asked import KnobsAsked
+from tuner.prefill_reference import CURVE_FILE, measure_reference, misfit
+from tuner.result_file import write_json
+from tuner.slo import Judgement, Slo
+from workloads import EvidenceError, Plan, Workload
+
+MISSED, INVALID, INTERRUPTED = 1, 3, 130
+"""Exit codes of a run; see docs/exit-codes.md."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """What is measured, how it is judged, and where it is kept."""
+
+    workload: Workload
+    plan: Plan
+    burstiness: float
+    directory: Path
+    """Of the run; it must not exist yet."""
+    knobs: KnobsAsked | None
+    """On top of the engine's defaults; None takes the engine as it started."""
+    slo: Slo | None = None
+    slo_is_asked: bool = False
+    """Whether missing the SLO is a failure, or only shown."""
+    goodput: GoodputRules | None = None
+    fluidity: bool = True
+    decode_deadline_ms: float
+    prefill_slack_ms: float
+    prefill_curve: PrefillCurve | None = None
+    """None: measured before the run."""
+    request_timeout_s: float = 120.0
+    label: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OneRun:
+    """A run that was played and kept."""
+
+    spec: RunSpec
+    run: Run
+    summary: Summary
+    judgement: Judgement | None
+    warnings: tuple[str, ...]
+    interrupted: bool
+
+    @property
+    def exit_code(self) -> int:
+        """130 interrupted, 3 invalid (a failed engine too), 1 an SLO that was asked for is missed, else 0."""
+        if self.interrupted:
+            return INTERRUPTED
+        if not self.run.validity.valid:
+            return INVALID
+        missed = self.judgement is not None and not self.judgement.holds
+        return MISSED if missed and self.spec.slo_is_asked else 0
+
+    def failing(self) -> str:
+        """Why the exit code is not 0, in one line; "" where it is."""
+        where = f"what was measured is in {self.spec.directory}"
+        if self.interrupted:
+            return f"interrupted; {where}"
+        if self.run.engine_failure is not None:
+            return f"the engine failed: {self.run.engine_failure}; {where}"
+        if not self.run.validity.valid:
+            return f"the run is invalid: {'; '.join(self.run.validity.reasons)}"
+        if self.exit_code and self.judgement is not None:
+            worst = self.judgement.worst()
+            return f"the SLO is missed: {worst.objective}" + (f" ({worst.why})" if worst.why else "")
+        return ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able: the summary (vLLM's keys, then ours), the SLO's verdict, and where the run lies.
+
+        Metadata stands at the top level, as vLLM writes it, unless a key of ours has its name;
+        all of it is under `metadata` too.
+        """
+        return {
+            **self.spec.metadata, **self.summary.as_dict(), "metadata": dict(self.spec.metadata),
+            "slo": None if self.judgement is None else self.judgement.as_dict(),
+            "warnings": list(self.warnings), "run_directory": str(self.spec.directory),
+        }
+
+
+async def measure_one(
+    engine: Engine, restart: Callable[[Knobs], Engine], spec: RunSpec, *, clock: Clock,
+    say: Callable[[str], None] = lambda text: None, on_progress: Callable[[Progress], None] | None = None,
+) -> OneRun:
+    """Start `engine`, bring it to the knobs asked for, play the plan and keep the run in its directory.
+
+    Knobs that `engine` cannot take live cost a second start, of `restart(knobs)`. On cancellation
+    in mid-run, and when the engine fails, what was measured is kept and marked as cut short.
+    Raises EngineError when no run began, EvidenceError when an engine does not obey its knobs,
+    UsageError when the workload does not fit it, OutputError when the run cannot be written.
+    Whatever happens, no engine is left running.
+    """
+    measuring = _Measuring(engine, restart, spec, clock, say)
+    try:
+        info = await measuring.prepare()
+        return await measuring.play(info, on_progress)
+    finally:
+        await measuring.stop()
+
+
+class _Measuring:
+    def __init__(self, engine: Engine, restart: Callable[[Knobs], Engine], spec: RunSpec, clock: Clock,
+                 say: Callable[[str], None]) -> None:
+        self._engine, self._restart, self._spec, self._clock, self._say = engine, restart, spec, clock, say
+        self._salt = f"{spec.plan.seed}/{spec.directory.name}"
+        self._deadlines: Deadlines | None = None
+        self._warnings: list[str] = []
+
+    async def prepare(self) -> EngineInfo:
+        """The engine, started and under the knobs asked for."""
+        self._say("starting the engine")
+        started = info = await self._engine.start()
+        self._spec.plan.check_fits(info.max_model_len)
+        knobs = started.knobs if self._spec.knobs is None else self._spec.knobs.on(info.default_knobs)
+        if self._spec.fluidity:
+            info = await self._take_deadlines(info)
+        if info.knobs != knobs:
+            info = await self._under(knobs, info)
+        self._say(f"{info.name} {info.version} runs {info.model}: {info.knobs.label()}")
+        return info
+
+    async def play(self, info: EngineInfo, on_progress: Callable[[Progress], None] | None) -> OneRun:
+        """The run, judged and on disk."""
+        spec, interrupted = self._spec, False
+        await self._engine.reset_caches()
+        self._say(f"measuring {len(spec.plan)} requests, {spec.plan.num_warmups} of them warm-up")
+        recorder = RunRecorder(spec.plan)
+        try:
+            run = await play(
+                spec.plan, self._engine, info, clock=self._clock, salt=self._salt, recorder=recorder,
+                request_timeout_s=spec.request_timeout_s, on_progress=on_progress, meta=self._meta())
+        except asyncio.CancelledError:
+            # Kept, not passed on: the caller ends right after this run anyway.
+            if (task := asyncio.current_task()) is not None:
+                task.uncancel()
+            run, interrupted = recorder.run(cut_short="interrupted"), True
+        summary = summarise(run, deadlines=self._deadlines, goodput=spec.goodput)
+        save_run(run, spec.directory, summary=summary.as_dict())
+        if self._deadlines is not None:
+            write_json(spec.directory / CURVE_FILE, self._deadlines.curve.as_dict())
+        judgement = None if spec.slo is None else spec.slo.judge(summary)
+        return OneRun(spec, run, summary, judgement, tuple(self._warnings), interrupted)
+
+    async def stop(self) -> None:
+        """End the engine that is up."""
+        self._say("stopping the engine")
+        await self._engine.stop()
+
+    async def _take_deadlines(self, info: EngineInfo) -> EngineInfo:
+        spec = self._spec
+        longest = int(spec.plan.input_len.max())
+        curve = spec.prefill_curve
+        if curve is None:
+            self._say("measuring lone prefills, the base of the fluidity deadlines")
+            curve, info, warning = await measure_reference(
+                self._engine, info, longest, clock=self._clock, salt=self._salt)
+        else:
+            warning = misfit(curve, info, longest)
+        if warning:
+            self._warn(warning)
+        self._deadlines = Deadlines(
+            curve, round(spec.prefill_slack_ms * 1e6), round(spec.decode_deadline_ms * 1e6))
+        return info
+
+    async def _under(self, knobs: Knobs, info: EngineInfo) -> EngineInfo:
+        try:
+            info = replace(info, knobs=(await self._engine.apply(knobs)).knobs)
+        except NeedsRestart as why:
+            self._say(f"starting the engine again, with {knobs.label()}: {why}")
+            await self._engine.stop()
+            self._engine = self._restart(knobs)
+            info = await self._engine.start()
+            self._spec.plan.check_fits(info.max_model_len)
+        if info.knobs != knobs:
+            raise EvidenceError(f"the engine was asked for {knobs.label()} and runs {info.knobs.label()}: "
+                                f"this vLLM does not take that setting")
+        return info
+
+    def _warn(self, text: str) -> None:
+        self._warnings.append(text)
+        self._say(f"warning: {text}")
+
+    def _meta(self) -> dict[str, Any]:
+        spec = self._spec
+        return {
+            "workload": {"name": spec.workload.name, "digest": spec.workload.digest()},
+            # JSON has no infinity; vLLM's result files write it as this string too.
+            "burstiness": "inf" if math.isinf(spec.burstiness) else spec.burstiness,
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "label": spec.label,
+            **({"metadata": dict(spec.metadata)} if spec.metadata else {}),
+        }

@@ -1,0 +1,71 @@
+"""The result file of `vllm bench serve`: one JSON object a run, on request with lists of every request."""
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench import NEVER, OutputError, Run
+from bench.run import Outcome
+
+
+def result_name(run: Run, now: datetime) -> str:
+    """vLLM's own name for it: `<label or backend>-<rate>qps-<model>-<time>.json`."""
+    engine = run.meta["engine"]
+    model = Path(engine["model"]).name
+    rate = "unknown" if run.rate_rps is None else f"{run.rate_rps:g}"
+    name = f"{run.meta.get('label') or engine['name']}-{rate}qps-{model}-{now:%Y%m%d-%H%M%S}.json"
+    return name.replace("/", "_")
+
+
+def request_lists(run: Run) -> dict[str, list[Any]]:
+    """One entry for each measured request, in the plan's order, under vLLM's names; times in seconds.
+
+    `start_times` are on the client's monotonic clock, `latencies` last from sending to the last
+    token, `itls` are the gaps between token-bearing messages. What has no value is null, where
+    vLLM writes 0; `errors` holds the kind of failure, "" for a success.
+    """
+    rows = np.flatnonzero(run.measured).tolist()
+    first, last = run.first_token_ns(), run.last_token_ns()
+    return {
+        "input_lens": run.input_len[rows].tolist(),
+        "output_lens": run.num_tokens[rows].tolist(),
+        "success": run.ok[rows].tolist(),
+        "start_times": [_seconds(run.sent_ns[row], 0) for row in rows],
+        "ttfts": [_seconds(first[row], run.sent_ns[row]) for row in rows],
+        "latencies": [_seconds(last[row], run.sent_ns[row]) if run.ok[row] else None for row in rows],
+        "itls": [_message_gaps(run, row) for row in rows],
+        "errors": ["" if run.ok[row] else Outcome(run.outcome[row]).name.lower() for row in rows],
+    }
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """`content` in `path`, in whole or not at all; OutputError when it cannot be written."""
+    beside = path.with_name(f".{path.name}.part")
+    text = json.dumps(content, indent=1, allow_nan=False) + "\n"
+    try:
+        with beside.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            beside.unlink()
+        raise OutputError(f"cannot write {path}: {error.strerror}; free space there or choose another "
+                          f"directory") from error
+
+
+def _seconds(time_ns: int, since_ns: int) -> float | None:
+    return None if time_ns == NEVER else float(time_ns - since_ns) / 1e9
+
+
+def _message_gaps(run: Run, row: int) -> list[float]:
+    reads = run.read_ns[run.reads_offset[row]:run.reads_offset[row + 1]]
+    gaps: list[float] = (np.diff(reads) / 1e9).tolist()
+    return gaps

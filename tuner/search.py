@@ -1,0 +1,159 @@
+"""The search: which settings are tried, at which rates, and when it ends."""
+
+import math
+from collections.abc import Callable
+
+from engine_adapter.clock import Clock
+from engine_adapter.knobs import Knobs
+from tuner.ladder import Ladder, highest_level
+from tuner.measuring import Measured, Measurer
+from tuner.progress import StudyProgress
+from tuner.sampler import Proposal, Proposals
+from tuner.seeds import run_seed
+from tuner.study import Study
+from tuner.trial import Outcome, TrialRecord
+
+_MAX_RUNS = 9
+"""Runs that one setting may take to find its capacity."""
+_HIGHEST = 60
+MIN_REQUESTS = 12
+"""Measured requests that a run needs on average; below that rate nothing can be judged."""
+_THROUGHPUT_STEP = 0.02
+"""At a fixed rate throughput decides; settings within this share of each other are told apart by TTFT."""
+FIXED_RATE_TIE = 5e-4
+"""Tolerance for ties of `_fixed_rate_value`: about a tenth of a second of TTFT."""
+
+
+class Search:
+    """Runs trials until the study has enough of them, or its time is up.
+
+    A challenger is first played at the rate of the best setting so far: it must hold there before
+    its own capacity is sought, so most challengers cost one run. The engine's default and the
+    first setting are followed downwards too, until something holds.
+    """
+
+    def __init__(
+        self, study: Study, measurer: Measurer, proposals: Proposals, *, progress: StudyProgress,
+        clock: Clock, deadline_ns: int | None, on_trial: Callable[[], None],
+    ) -> None:
+        """`deadline_ns` on the clock: no run starts that would not end before it."""
+        self._study, self._measurer, self._proposals = study, measurer, proposals
+        self._progress, self._clock, self._deadline_ns = progress, clock, deadline_ns
+        self._on_trial = on_trial
+        base = study.state.base_rate_rps
+        assert base is not None
+        self._ladder = Ladder(base, study.config.rate_step)
+        self._lowest = self._ladder.lowest_level(MIN_REQUESTS / study.config.run_seconds)
+        self._seed = run_seed(study.config.seed, "search")
+
+    async def run(self) -> None:
+        """Try settings until the budget of trials or time is spent, or none is left."""
+        while len(self._proposals.finished()) < self._study.config.max_trials and self._time_for_a_run():
+            proposal = self._proposals.ask()
+            if proposal is None:
+                break
+            record = await self._try(proposal)
+            if record is None:
+                break
+            self._proposals.tell(proposal, record)
+            self._progress.records = self._proposals.finished()
+            self._progress.incumbent = self._proposals.best()
+            self._study.save()
+            self._on_trial()
+
+    async def _try(self, proposal: Proposal) -> TrialRecord | None:
+        """The record of one setting; None when time ran out before its first run."""
+        number = len(self._proposals.finished())
+        self._progress.trial, self._progress.knobs = number, proposal.knobs
+        self._progress.say(f"trial {number + 1}: {proposal.source}")
+        trial = _Trial(self, proposal.knobs, number)
+        began_ns = self._clock.now_ns()
+        if self._study.config.rate_rps is not None:
+            await trial.play(self._study.config.rate_rps)
+            best = None
+        else:
+            best = await self._capacity(trial, proposal.source)
+        if not trial.runs:
+            return None
+        decisive = trial.decisive(best)
+        return TrialRecord(
+            number=number, knobs=proposal.knobs, source=proposal.source, outcome=decisive.outcome,
+            capacity_rps=None if best is None else self._ladder.rate_rps(best),
+            value=_fixed_rate_value(decisive) if self._study.config.rate_rps is not None else None,
+            runs=tuple(measured.run for measured in trial.runs), constraints=decisive.constraints,
+            seconds=(self._clock.now_ns() - began_ns) / 1e9, note=decisive.note or trial.failure_note(),
+        )
+
+    async def _capacity(self, trial: "_Trial", source: str) -> int | None:
+        incumbent = self._proposals.best()
+        start = max(0 if incumbent is None else self._level_of(incumbent), self._lowest)
+        return await highest_level(
+            trial.holds_at, start=start, floor=self._lowest, ceiling=_HIGHEST, max_runs=_MAX_RUNS,
+            downwards=incumbent is None or source == "default",
+        )
+
+    def _level_of(self, record: TrialRecord) -> int:
+        assert record.capacity_rps is not None
+        return min(range(self._lowest, _HIGHEST + 1),
+                   key=lambda level: abs(self._ladder.rate_rps(level) - (record.capacity_rps or 0.0)))
+
+    def _time_for_a_run(self) -> bool:
+        config = self._study.config
+        if self._deadline_ns is None:
+            return True
+        self._progress.seconds_left = max(0.0, (self._deadline_ns - self._clock.now_ns()) / 1e9)
+        return self._progress.seconds_left > config.run_seconds + config.warmup_seconds + 2.0
+
+
+class _Trial:
+    """The runs of one setting."""
+
+    def __init__(self, search: Search, knobs: Knobs, number: int) -> None:
+        self._search, self._knobs, self._number = search, knobs, number
+        self.runs: list[Measured] = []
+        self._by_level: dict[int, Measured] = {}
+
+    async def holds_at(self, level: int) -> bool | None:
+        """Play one run at a level of the ladder; None when the setting cannot be judged further."""
+        if not self._search._time_for_a_run():
+            return None
+        measured = await self.play(self._search._ladder.rate_rps(level))
+        self._by_level[level] = measured
+        return None if measured.outcome.is_bad else measured.holds
+
+    async def play(self, rate_rps: float) -> Measured:
+        """One run; a second one when the first said nothing about the engine because the client was late."""
+        search = self._search
+        search._progress.rate_rps = rate_rps
+        for _ in range(2):
+            measured = await search._measurer.measure(
+                self._knobs, rate_rps, seed=search._seed, purpose=f"trial-{self._number:02d}")
+            self.runs.append(measured)
+            search._progress.last = measured
+            search._progress.changed()
+            if measured.outcome is not Outcome.CLIENT_LIMITED:
+                break
+        return measured
+
+    def decisive(self, best: int | None) -> Measured:
+        """The run that stands for the setting: at its capacity; else a failure; else the lowest rate."""
+        if best is not None:
+            return self._by_level[best]
+        bad = self._failures()
+        return bad[-1] if bad else min(self.runs, key=lambda measured: measured.run.rate_rps)
+
+    def failure_note(self) -> str:
+        """What went wrong at a higher rate, for a setting that held at a lower one."""
+        return "; ".join(f"at {m.run.rate_rps:g} req/s: {m.outcome}: {m.note}" for m in self._failures())
+
+    def _failures(self) -> list[Measured]:
+        return [measured for measured in self.runs if measured.outcome.is_bad]
+
+
+def _fixed_rate_value(measured: Measured) -> float | None:
+    """Throughput in steps of 2 %, then a fraction below one that falls with the median TTFT."""
+    throughput = measured.run.figures.get("output_throughput")
+    ttft_ms = measured.run.figures.get("median_ttft_ms")
+    if throughput is None or ttft_ms is None:
+        return None
+    return math.floor(math.log(max(throughput, 1.0)) / math.log1p(_THROUGHPUT_STEP)) + 1 / (1 + ttft_ms / 1e3)

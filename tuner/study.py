@@ -1,0 +1,189 @@
+"""A study on disk: what was asked for, how far it came, and where its evidence lies."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from bench import Deadlines
+from bench.errors import OutputError
+from engine_adapter.clock import Clock
+from engine_adapter.knobs import Knobs
+from engine_adapter.vllm_launch import VllmLaunch
+from workloads import EvidenceError, UsageError, Workload
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyConfig:
+    """Everything that decides what a study measures."""
+
+    workload: Workload
+    slo: tuple[str, ...]
+    launch: VllmLaunch
+    decode_deadline_ms: float
+    prefill_slack_ms: float
+    run_seconds: float
+    """Length of the measured part of a search run; a confirming run takes twice as long."""
+    warmup_seconds: float
+    seed: int = 0
+    rate_rps: float | None = None
+    """Tune at this offered rate; None: find the setting with the highest capacity."""
+    rate_step: float = 1.1
+    """Neighbouring rates of the capacity search differ by this factor: its resolution."""
+    token_budgets: tuple[int, ...] | None = None
+    max_seqs: tuple[int, ...] | None = None
+    thresholds: tuple[int, ...] | None = None
+    burstiness: float | None = None
+    max_trials: int = 12
+    time_budget_s: float | None = None
+    request_timeout_s: float = 120.0
+
+    _FREE = ("max_trials", "time_budget_s", "request_timeout_s")
+    """What a resumed study may change."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return values | {"workload": self.workload.model_dump(mode="json"), "launch": self.launch.as_dict(),
+                         "slo": list(self.slo)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The inverse of `as_dict`, from JSON."""
+        lists = {name: tuple(values[name]) for name in ("token_budgets", "max_seqs", "thresholds")
+                 if values[name] is not None}
+        return cls(**{**values, **lists, "slo": tuple(values["slo"]),
+                      "workload": Workload.model_validate(values["workload"]),
+                      "launch": VllmLaunch.from_dict(values["launch"])})
+
+    def differences(self, other: Mapping[str, Any]) -> list[str]:
+        """Names of the settings in which a saved study (`as_dict`, from JSON) asked for something else."""
+        mine = json.loads(json.dumps(self.as_dict()))
+        return [name for name in mine if name not in self._FREE and mine[name] != other.get(name)]
+
+
+@dataclass(slots=True)
+class StudyState:
+    """How far a study came; saved after every change that cost engine time."""
+
+    engine_starts: int = 0
+    engine_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    runs_made: int = 0
+    base_rate_rps: float | None = None
+    analytic_budget: int | None = None
+    default: dict[str, Any] | None = None
+    deadlines: dict[str, Any] | None = None
+    decode_step_ms: dict[str, float] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    confirmation: dict[str, Any] | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    def warn(self, text: str) -> None:
+        """Note something the reader of the result must know; once."""
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+    @property
+    def default_knobs(self) -> Knobs | None:
+        """What the engine chooses by itself; None before the first start."""
+        return Knobs.from_dict(self.default) if self.default else None
+
+    @property
+    def reader_deadlines(self) -> Deadlines | None:
+        """The frozen deadlines of the fluidity-index; None before the probe."""
+        return Deadlines.from_dict(self.deadlines) if self.deadlines else None
+
+
+class Study:
+    """The directory of one study: `create` refuses an existing one, `resume` one that differs."""
+
+    def __init__(self, directory: Path, config: StudyConfig, state: StudyState, clock: Clock) -> None:
+        self.directory, self.config, self.state = directory, config, state
+        self._clock, self._saved_at_ns = clock, clock.now_ns()
+
+    @classmethod
+    def create(cls, directory: Path, config: StudyConfig, clock: Clock) -> Self:
+        if (directory / "study.json").exists():
+            raise UsageError(f"{directory} holds a study already: add --resume to continue it, "
+                             f"or give another --experiment-name")
+        try:
+            (directory / "runs").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unwritable(directory, error) from error
+        study = cls(directory, config, StudyState(), clock)
+        study.save()
+        return study
+
+    @classmethod
+    def resume(cls, directory: Path, config: StudyConfig, clock: Clock) -> Self:
+        saved = _read_json(directory / "study.json")
+        if differences := config.differences(saved["config"]):
+            raise UsageError(f"{directory} was begun with another {', '.join(differences)}: "
+                             f"resume it with the same, or start a new study")
+        return cls(directory, config, StudyState(**saved["state"]), clock)
+
+    @classmethod
+    def saved_config(cls, directory: Path) -> StudyConfig:
+        """What the study in `directory` was asked for."""
+        return StudyConfig.from_dict(_read_json(directory / "study.json")["config"])
+
+    @property
+    def journal(self) -> Path:
+        """The file of finished trials."""
+        return self.directory / "trials.journal"
+
+    @property
+    def recommended_config(self) -> Path:
+        """The `vllm serve --config` file that is handed over."""
+        return self.directory / "recommended.yaml"
+
+    def next_run(self, purpose: str) -> str:
+        """Name of a new run's directory below `directory`, relative; never handed out twice."""
+        self.state.runs_made += 1
+        return f"runs/{self.state.runs_made:03d}-{purpose}"
+
+    def save(self) -> None:
+        """Write the state, with the wall time since the last save added."""
+        now_ns = self._clock.now_ns()
+        self.state.wall_seconds += (now_ns - self._saved_at_ns) / 1e9
+        self._saved_at_ns = now_ns
+        self.write_json("study.json", {"schema_version": SCHEMA_VERSION, "config": self.config.as_dict(),
+                                       "state": asdict(self.state)})
+
+    def write_json(self, name: str, content: Mapping[str, Any]) -> None:
+        """Write a file of the study whole or not at all."""
+        self.write_text(name, json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a file of the study whole or not at all; OutputError when the disk will not take it."""
+        path = self.directory / name
+        beside = path.with_name(f".{path.name}.part")
+        try:
+            with beside.open("w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(path)
+        except OSError as error:
+            raise _unwritable(path, error) from error
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"there is no study in {path.parent} to resume: leave --resume out") from None
+    except (OSError, ValueError) as error:
+        raise EvidenceError(f"{path} cannot be read: {error}") from error
+    if content.get("schema_version") != SCHEMA_VERSION:
+        raise EvidenceError(f"{path} was written by another version of stallfree; start a new study")
+    return content
+
+
+def _unwritable(path: Path, error: OSError) -> OutputError:
+    return OutputError(f"cannot write {path}: {error.strerror}; free space or choose another --output-dir")

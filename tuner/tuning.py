@@ -1,0 +1,226 @@
+"""A whole tuning run: start, probe, search, confirm, hand over."""
+
+import random
+from dataclasses import asdict, replace
+from typing import Any
+
+from engine_adapter.clock import Clock
+from engine_adapter.knobs import KnobLimits, Knobs
+from engine_adapter.machine import machine_facts
+from engine_adapter.seam import EngineInfo
+from tuner.confirm import RUN_FACTOR, Confirmation, Confirmer, figures
+from tuner.engines import EngineMaker
+from tuner.measuring import SUSTAINABLE, Measurer
+from tuner.probe import probe
+from tuner.progress import StudyProgress
+from tuner.recommendation import build
+from tuner.sampler import Proposals
+from tuner.search import FIXED_RATE_TIE, Search
+from tuner.seeds import run_seed
+from tuner.slo import Slo
+from tuner.space import SearchSpace
+from tuner.study import Study
+from tuner.trial import TrialRecord
+from workloads import UsageError
+
+_STARTUP_TRIALS = 4
+_FRESH_START_S = 35.0
+"""Guess of an engine's start, until one was timed."""
+
+
+async def tune_study(study: Study, maker: EngineMaker, slo: Slo, *, clock: Clock,
+                     progress: StudyProgress) -> dict[str, Any]:
+    """Carry `study` to its end and return recommendation.json, which is also kept up to date on disk.
+
+    Interrupted at any point it leaves every finished trial behind, and no engine.
+    """
+    tuning = _Tuning(study, maker, slo, clock, progress)
+    try:
+        return await tuning.run()
+    finally:
+        await tuning.close()
+
+
+class _Tuning:
+    def __init__(self, study: Study, maker: EngineMaker, slo: Slo, clock: Clock,
+                 progress: StudyProgress) -> None:
+        self._study, self._maker, self._slo, self._clock = study, maker, slo, clock
+        self._progress = progress
+        self._measurer = Measurer(study, maker, slo, clock=clock, on_progress=progress.on_run)
+        self._proposals: Proposals | None = None
+        self._began_ns = clock.now_ns()
+
+    async def run(self) -> dict[str, Any]:
+        study, progress = self._study, self._progress
+        progress.max_trials = study.config.max_trials
+        if study.state.confirmation is not None:
+            self._open_proposals(None)
+            return self._write(finished=True)
+        progress.say("starting the engine")
+        info = await self._measurer.open_capacity()
+        self._check(info)
+        if study.state.deadlines is None:
+            await self._probe(info)
+        proposals = self._open_proposals(info)
+        search = Search(study, self._measurer, proposals, progress=progress,
+                        clock=self._clock, deadline_ns=self._search_deadline_ns(), on_trial=self._after_trial)
+        await search.run()
+        best = proposals.best()
+        if best is not None:
+            await self._confirm(best)
+        study.save()
+        return self._write(finished=True)
+
+    async def close(self) -> None:
+        """Stop the engine, let go of the journal, and leave the state on disk."""
+        try:
+            await self._measurer.close()
+        finally:
+            if self._proposals is not None:
+                self._proposals.close()
+            self._study.save()
+
+    def _check(self, info: EngineInfo) -> None:
+        """What an engine must be for this study, and what its reader must know about it."""
+        state, workload = self._study.state, self._study.config.workload
+        if workload.longest_request > info.max_model_len:
+            raise UsageError(
+                f"the workload's longest request is {workload.longest_request} tokens, the model takes "
+                f"{info.max_model_len}: raise --max-model-len or use shorter lengths")
+        state.default = info.default_knobs.as_dict()
+        state.environment = {
+            "engine": info.name, "engine_version": info.version, "model": info.model,
+            "max_model_len": info.max_model_len, "live_knobs": info.live_knobs,
+            "live_knobs_note": info.live_knobs_note, "num_kv_blocks": info.num_kv_blocks,
+            "kv_block_size": info.kv_block_size, "start_seconds": round(info.start_seconds, 1),
+            "fingerprint": info.fingerprint, "limits": asdict(info.limits), "machine": machine_facts(),
+        }
+        if not info.live_knobs:
+            state.warn(f"knobs are not live, every setting gets an engine of its own: {info.live_knobs_note}")
+
+    async def _probe(self, info: EngineInfo) -> None:
+        study, state = self._study, self._study.state
+        self._progress.say("probing: lone prefills and decode steps")
+        applied = info
+        if info.live_knobs and info.knobs != info.default_knobs:
+            knobs = (await self._measurer.engine.apply(info.default_knobs)).knobs
+            applied = replace(info, knobs=knobs)
+        config = study.config
+        found = await probe(
+            self._measurer.engine, applied, config.workload, self._slo, clock=self._clock,
+            decode_deadline_ms=config.decode_deadline_ms, prefill_slack_ms=config.prefill_slack_ms,
+            salt=f"{config.seed}/probe")
+        state.deadlines = found.deadlines.as_dict()
+        state.decode_step_ms = {str(batch): ns / 1e6 for batch, ns in found.decode_step_ns.items()}
+        state.analytic_budget = found.analytic_budget
+        state.base_rate_rps = float(f"{found.first_rate_rps:.3g}")
+        slowest = max(found.decode_step_ns.values()) / 1e6
+        if slowest > config.decode_deadline_ms:
+            state.warn(f"a decode step of this engine takes {slowest:.0f} ms, longer than the deadline "
+                       f"of {config.decode_deadline_ms:g} ms: no setting can be fluid; raise "
+                       f"--decode-deadline-ms")
+        study.save()
+
+    def _open_proposals(self, info: EngineInfo | None) -> Proposals:
+        study, config = self._study, self._study.config
+        default = study.state.default_knobs
+        assert default is not None
+        self._proposals = proposals = Proposals(
+            study.journal, study="stallfree", space=self._space(default, info), slo=self._slo,
+            default=default, seed=run_seed(config.seed, "sampler"), extra_constraints=(SUSTAINABLE,),
+            startup_trials=_STARTUP_TRIALS,
+            tie_tolerance=0.01 if config.rate_rps is None else FIXED_RATE_TIE)
+        proposals.abandon_running()
+        for knobs, source in self._first_settings(default):
+            proposals.enqueue(knobs, source)
+        self._progress.records = proposals.finished()
+        self._progress.incumbent = proposals.best()
+        return proposals
+
+    def _space(self, default: Knobs, info: EngineInfo | None) -> SearchSpace:
+        config = self._study.config
+        saved = self._study.state.environment["limits"]
+        limits = info.limits if info is not None else KnobLimits(**saved)
+        space = SearchSpace.for_engine(default, limits, longest_prompt=config.workload.longest_prompt)
+        space = replace(
+            space,
+            token_budgets=config.token_budgets or space.token_budgets,
+            max_seqs=config.max_seqs or space.max_seqs,
+            thresholds=space.thresholds if config.thresholds is None else config.thresholds,
+        )
+        return space.including(*(knobs for knobs, _ in self._first_settings(default)))
+
+    def _first_settings(self, default: Knobs) -> list[tuple[Knobs, str]]:
+        """The analytic budget, the engine's default, then budgets around the first, shuffled."""
+        config, analytic = self._study.config, self._study.state.analytic_budget
+        asked = config.token_budgets or config.max_seqs or config.thresholds
+        if analytic is None or asked:
+            return [(default, "default")]
+        ceiling = default.token_budget
+
+        def at(share: float, threshold: int = 0) -> Knobs:
+            budget = min(max(16, round(analytic * share / 16) * 16), ceiling)
+            return Knobs(budget, min(default.max_seqs, budget), threshold)
+
+        around = [(at(share), "neighbour") for share in (0.5, 0.75, 1.5, 2.0)]
+        around.append((Knobs(default.token_budget, default.max_seqs,
+                             min(analytic, default.token_budget)), "long-prefill cap"))
+        random.Random(run_seed(config.seed, "order")).shuffle(around)
+        return [(at(1.0), "analytic"), (default, "default"), *around]
+
+    def _search_deadline_ns(self) -> int | None:
+        """When the search must end so that the confirmation still fits the time budget."""
+        config = self._study.config
+        if config.time_budget_s is None:
+            return None
+        start = self._study.state.environment.get("start_seconds") or _FRESH_START_S
+        confirming = 2 * (start + 5.0 + config.run_seconds * RUN_FACTOR + config.warmup_seconds)
+        return self._began_ns + round((config.time_budget_s - confirming) * 1e9)
+
+    async def _confirm(self, best: TrialRecord) -> None:
+        study = self._study
+        default = study.state.default_knobs
+        assert default is not None
+        confirmer = Confirmer(study, self._measurer, self._maker, self._progress)
+        rate = best.capacity_rps if study.config.rate_rps is None else study.config.rate_rps
+        assert rate is not None
+        first = await confirmer.recommended(best.knobs, rate)
+        result = {"recommended": self._shown(first)}
+        shown = first.decisive
+        if best.knobs == default:
+            result["default"] = result["recommended"]
+        else:
+            second = await confirmer.default(default, shown.run.rate_rps if shown is not None else rate)
+            result["default"] = self._shown(second)
+        await self._measurer.close()
+        study.state.confirmation = result
+        self._note_optimism(best, first)
+
+    def _shown(self, confirmation: Confirmation) -> dict[str, Any]:
+        run = confirmation.decisive
+        capacity = run.run.rate_rps if run is not None and confirmation.holds else None
+        if self._study.config.rate_rps is not None:
+            capacity = None
+        return {"confirmed": figures(run, capacity), "note": confirmation.note,
+                "effective_knobs": confirmation.effective.as_dict() if confirmation.effective else None}
+
+    def _note_optimism(self, best: TrialRecord, confirmation: Confirmation) -> None:
+        shown = confirmation.decisive
+        if confirmation.note:
+            self._study.state.warn(confirmation.note)
+        if shown is not None and shown.holds and best.capacity_rps is not None:
+            optimism = best.capacity_rps / shown.run.rate_rps - 1
+            if optimism > 0.001:
+                self._study.state.warn(f"the search had promised {best.capacity_rps:.3g} req/s, "
+                                       f"{optimism:.0%} more than was confirmed")
+
+    def _after_trial(self) -> None:
+        self._write(finished=False)
+
+    def _write(self, *, finished: bool) -> dict[str, Any]:
+        assert self._proposals is not None
+        content = build(self._study, self._proposals.finished(), self._proposals.best(), self._slo,
+                        self._maker, finished=finished)
+        self._study.write_json("recommendation.json", content)
+        return content
+
