@@ -2,11 +2,12 @@
 
 import numpy as np
 
-from bench.run import NEVER, Int64, Outcome, Run, Validity
+from bench.run import NEVER, Bool, Int64, Outcome, Run, Validity
 
 LAG_FLOOR_NS = 5_000_000
-LAG_SHARE_OF_TTFT = 0.05
-"""Late sends: above the floor and above this share of the median TTFT they would change the figures."""
+LAG_SHARE = 0.05
+"""Late sends matter above the floor, above this share of the median TTFT, and above this share of the
+mean time between arrivals: below either of these neither the figures nor the load are changed by them."""
 LOOP_LAG_FLOOR_NS = 10_000_000
 LOOP_LAG_SHARE_OF_TTFT = 0.05
 """Late reads, by the same reasoning; a timer that fires late by 1 ms is normal (see WallClock)."""
@@ -59,7 +60,7 @@ def _lateness(run: Run) -> list[str]:
     sent = run.measured & (run.sent_ns != NEVER)
     # All at once is no schedule that a client could keep.
     if run.rate_rps != float("inf") and sent.any():
-        reasons += _late_sends((run.sent_ns - run.intended_ns)[sent], median_ttft)
+        reasons += _late_sends((run.sent_ns - run.intended_ns)[sent], median_ttft, _mean_gap_ns(run, sent))
         rate = achieved_rate(run)
         if rate is not None and rate < MIN_ACHIEVED_RATE:
             reasons.append(f"requests were sent at {rate:.1%} of the planned rate: lower the rate or give "
@@ -75,8 +76,14 @@ def _lateness(run: Run) -> list[str]:
     return reasons
 
 
-def _late_sends(lag_ns: Int64, median_ttft: float) -> list[str]:
-    limit = max(LAG_FLOOR_NS, LAG_SHARE_OF_TTFT * median_ttft)
+def _mean_gap_ns(run: Run, sent: Bool) -> float:
+    """Mean time between the planned sends of these rows; 0 for fewer than two."""
+    planned = run.intended_ns[sent]
+    return float(planned.max() - planned.min()) / (len(planned) - 1) if len(planned) > 1 else 0.0
+
+
+def _late_sends(lag_ns: Int64, median_ttft: float, mean_gap_ns: float) -> list[str]:
+    limit = max(LAG_FLOOR_NS, LAG_SHARE * median_ttft, LAG_SHARE * mean_gap_ns)
     # Below 100 requests p99 is the single latest: a hiccup of one send would void the whole run.
     percentile = 100 * min(0.99, 1 - 1 / len(lag_ns))
     late = float(np.percentile(lag_ns, percentile))

@@ -1,13 +1,11 @@
 """From paths to a report: what stands behind each path decides which report it is."""
 
 import json
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from bench import OutputError
+from bench.files import write_text
 from reports.comparison import compare, traded
 from reports.document import Document
 from reports.evidence import Evidence, gather
@@ -60,14 +58,7 @@ def write_report(paths: Sequence[Path], format: str, output: Path) -> Path:
 
     Raises what `render` raises, and OutputError when the file cannot be written.
     """
-    content = render(paths, format)
-    try:
-        _replace(output, content)
-    except OSError as error:
-        raise OutputError(
-            f"cannot write {output}: {error.strerror or error}; free space there or choose another --output"
-        ) from None
-    return output
+    return write_text(output, render(paths, format))
 
 
 def _written(document: Document, format: str) -> str:
@@ -119,21 +110,3 @@ def _runs_view(views: Sequence[RunView]) -> dict[str, Any]:
         ],
         "setup_differences": [{"setting": name, "values": values} for name, *values in differing],
     }
-
-
-def _replace(output: Path, content: str) -> None:
-    output.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        # mkstemp makes the file private; a report gets the permissions of any other new file.
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, output)
-    except BaseException:
-        os.unlink(temporary)
-        raise

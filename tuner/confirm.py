@@ -81,13 +81,11 @@ class Confirmer:
         for rate in rates:
             progress.say(f"confirming in a fresh engine: {config.stem}")
             progress.rate_rps = rate
-            measured = await self._measurer.measure(
-                knobs, rate, seed=self._seed, purpose=purpose,
-                seconds=self._study.config.run_seconds * RUN_FACTOR)
-            runs.append(measured)
-            progress.last = measured
+            runs += await self._measurer.measure_valid(knobs, rate, seed=self._seed, purpose=purpose,
+                                                       factor=RUN_FACTOR)
+            progress.last = runs[-1]
             progress.changed()
-            if measured.holds or measured.outcome.is_bad:
+            if runs[-1].holds or runs[-1].outcome.is_bad:
                 break
         return Confirmation(knobs, info.knobs, tuple(runs))
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench import Progress, Run, Summary, play, save_run, summarise, sustainable
+from bench.files import jsonable
 from bench.sustainability import MAX_MEDIAN_DELAY_NS, Sustainability
 from engine_adapter.clock import Clock
 from engine_adapter.errors import EngineError, NeedsRestart
@@ -13,12 +14,16 @@ from engine_adapter.knobs import Knobs
 from engine_adapter.seam import Engine, EngineInfo
 from tuner.engines import EngineMaker
 from tuner.slo import VIOLATION_CAP, Judgement, Slo
-from tuner.study import Study
+from tuner.study import Study, StudyConfig
 from tuner.trial import Outcome, TrialRun
 from workloads import Plan, build_plan
 
 SUSTAINABLE = "sustainable"
 """The constraint beside the SLO's: the load does not pile up (metrics.md, capacity)."""
+MIN_REQUESTS = 24
+"""Measured requests that a run has on average at least: a p10 needs 10, and few of them wobble."""
+_LONGEST_RUN = 2.0
+"""For that, a run lasts at most this many times the configured length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +97,21 @@ class Measurer:
             finally:
                 self._study.state.engine_seconds += self._seconds_since(self._up_since_ns)
 
+    async def measure_valid(self, knobs: Knobs, rate_rps: float, *, seed: int, purpose: str,
+                            factor: float = 1.0) -> list[Measured]:
+        """`measure`, and once more when the first run said nothing because the client was late."""
+        runs = [await self.measure(knobs, rate_rps, seed=seed, purpose=purpose, factor=factor)]
+        if runs[0].outcome is Outcome.CLIENT_LIMITED:
+            runs.append(await self.measure(knobs, rate_rps, seed=seed, purpose=purpose, factor=factor))
+        return runs
+
     async def measure(self, knobs: Knobs, rate_rps: float, *, seed: int, purpose: str,
-                      seconds: float | None = None) -> Measured:
+                      factor: float = 1.0) -> Measured:
         """Play one run of the study's workload at `rate_rps` under `knobs` and judge it.
 
-        The run is kept in the study. An engine that fails is stopped, so that the next call
-        starts another; the failure is the outcome, not an exception.
+        It lasts `factor` times a search run at that rate. The run is kept in the study. An engine
+        that fails is stopped, so that the next call starts another; the failure is the outcome,
+        not an exception.
         """
         began_ns = self._clock.now_ns()
         name = self._study.next_run(purpose)
@@ -105,7 +119,8 @@ class Measurer:
         try:
             info = await self._with_knobs(knobs)
             plan = build_plan(config.workload, rate_rps=rate_rps, seed=seed, burstiness=config.burstiness,
-                              duration_s=seconds or config.run_seconds, warmup_s=config.warmup_seconds)
+                              duration_s=run_seconds(config, rate_rps) * factor,
+                              warmup_s=config.warmup_seconds)
             plan.check_fits(info.max_model_len)
             run = await self._play(plan, info, name)
         except EngineError as error:
@@ -143,7 +158,7 @@ class Measurer:
             request_timeout_s=config.request_timeout_s, on_progress=self._on_progress,
             meta={
                 "workload": {"name": config.workload.name, "digest": config.workload.digest()},
-                "burstiness": config.burstiness or config.workload.burstiness,
+                "burstiness": jsonable(config.burstiness or config.workload.burstiness),
                 "date": datetime.now(UTC).isoformat(timespec="seconds"), "label": name.removeprefix("runs/"),
             },
         )
@@ -177,6 +192,16 @@ class Measurer:
         run = TrialRun(rate_rps=rate_rps, directory="", holds=False, judgement=None, seconds=seconds)
         outcome = Outcome(error.outcome) if not isinstance(error, NeedsRestart) else Outcome.INVALID
         return Measured(run, outcome, {}, str(error))
+
+
+def run_seconds(config: StudyConfig, rate_rps: float) -> float:
+    """How long a search run measures at this rate: longer at low rates, so that percentiles exist."""
+    return max(config.run_seconds, MIN_REQUESTS / max(rate_rps, lowest_rate_rps(config)))
+
+
+def lowest_rate_rps(config: StudyConfig) -> float:
+    """Below this rate a run would have to be too long to judge anything."""
+    return MIN_REQUESTS / (config.run_seconds * _LONGEST_RUN)
 
 
 def figures_of(summary: Summary) -> dict[str, float | None]:

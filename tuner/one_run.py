@@ -1,7 +1,6 @@
 """One run of one setting: start, deadlines, knobs, play, judge, keep."""
 
 import asyncio
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -20,13 +19,13 @@ from bench import (
     save_run,
     summarise,
 )
+from bench.files import jsonable, write_json
 from engine_adapter.clock import Clock
 from engine_adapter.errors import NeedsRestart
 from engine_adapter.knobs import Knobs
 from engine_adapter.seam import Engine, EngineInfo
 from tuner.knobs_asked import KnobsAsked
 from tuner.prefill_reference import CURVE_FILE, measure_reference, misfit
-from tuner.result_file import write_json
 from tuner.slo import Judgement, Slo
 from workloads import EvidenceError, Plan, Workload
 
@@ -213,9 +212,9 @@ class _Measuring:
         spec = self._spec
         return {
             "workload": {"name": spec.workload.name, "digest": spec.workload.digest()},
-            # JSON has no infinity; vLLM's result files write it as this string too.
-            "burstiness": "inf" if math.isinf(spec.burstiness) else spec.burstiness,
+            "burstiness": jsonable(spec.burstiness),
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "label": spec.label,
             **({"metadata": dict(spec.metadata)} if spec.metadata else {}),
+            **({"warnings": list(self._warnings)} if self._warnings else {}),
         }

@@ -1,16 +1,12 @@
 """The result file of `vllm bench serve`: one JSON object a run, on request with lists of every request."""
 
-import json
-import os
-from collections.abc import Mapping
-from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench import NEVER, OutputError, Run
+from bench import NEVER, Run
 from bench.run import Outcome
 
 
@@ -42,23 +38,6 @@ def request_lists(run: Run) -> dict[str, list[Any]]:
         "itls": [_message_gaps(run, row) for row in rows],
         "errors": ["" if run.ok[row] else Outcome(run.outcome[row]).name.lower() for row in rows],
     }
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """`content` in `path`, in whole or not at all; OutputError when it cannot be written."""
-    beside = path.with_name(f".{path.name}.part")
-    text = json.dumps(content, indent=1, allow_nan=False) + "\n"
-    try:
-        with beside.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            beside.unlink()
-        raise OutputError(f"cannot write {path}: {error.strerror}; free space there or choose another "
-                          f"directory") from error
 
 
 def _seconds(time_ns: int, since_ns: int) -> float | None:

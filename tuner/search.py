@@ -6,18 +6,16 @@ from collections.abc import Callable
 from engine_adapter.clock import Clock
 from engine_adapter.knobs import Knobs
 from tuner.ladder import Ladder, highest_level
-from tuner.measuring import Measured, Measurer
+from tuner.measuring import Measured, Measurer, lowest_rate_rps
 from tuner.progress import StudyProgress
 from tuner.sampler import Proposal, Proposals
 from tuner.seeds import run_seed
 from tuner.study import Study
-from tuner.trial import Outcome, TrialRecord
+from tuner.trial import TrialRecord
 
 _MAX_RUNS = 9
 """Runs that one setting may take to find its capacity."""
 _HIGHEST = 60
-MIN_REQUESTS = 12
-"""Measured requests that a run needs on average; below that rate nothing can be judged."""
 _THROUGHPUT_STEP = 0.02
 """At a fixed rate throughput decides; settings within this share of each other are told apart by TTFT."""
 FIXED_RATE_TIE = 5e-4
@@ -43,7 +41,7 @@ class Search:
         base = study.state.base_rate_rps
         assert base is not None
         self._ladder = Ladder(base, study.config.rate_step)
-        self._lowest = self._ladder.lowest_level(MIN_REQUESTS / study.config.run_seconds)
+        self._lowest = self._ladder.lowest_level(lowest_rate_rps(study.config))
         self._seed = run_seed(study.config.seed, "search")
 
     async def run(self) -> None:
@@ -122,32 +120,32 @@ class _Trial:
         return None if measured.outcome.is_bad else measured.holds
 
     async def play(self, rate_rps: float) -> Measured:
-        """One run; a second one when the first said nothing about the engine because the client was late."""
+        """One valid run, or the second invalid one."""
         search = self._search
         search._progress.rate_rps = rate_rps
-        for _ in range(2):
-            measured = await search._measurer.measure(
-                self._knobs, rate_rps, seed=search._seed, purpose=f"trial-{self._number:02d}")
-            self.runs.append(measured)
-            search._progress.last = measured
-            search._progress.changed()
-            if measured.outcome is not Outcome.CLIENT_LIMITED:
-                break
-        return measured
+        self.runs += await search._measurer.measure_valid(
+            self._knobs, rate_rps, seed=search._seed, purpose=f"trial-{self._number:02d}")
+        search._progress.last = self.runs[-1]
+        search._progress.changed()
+        return self.runs[-1]
 
     def decisive(self, best: int | None) -> Measured:
         """The run that stands for the setting: at its capacity; else a failure; else the lowest rate."""
         if best is not None:
             return self._by_level[best]
-        bad = self._failures()
-        return bad[-1] if bad else min(self.runs, key=lambda measured: measured.run.rate_rps)
+        if bad := self._failures():
+            return bad[-1]
+        judged = [measured for measured in self.runs if not measured.outcome.is_bad]
+        return min(judged, key=lambda measured: measured.run.rate_rps)
 
     def failure_note(self) -> str:
         """What went wrong at a higher rate, for a setting that held at a lower one."""
         return "; ".join(f"at {m.run.rate_rps:g} req/s: {m.outcome}: {m.note}" for m in self._failures())
 
     def _failures(self) -> list[Measured]:
-        return [measured for measured in self.runs if measured.outcome.is_bad]
+        """Runs that could not be judged, repeated ones left out."""
+        judged = {m.run.rate_rps for m in self.runs if not m.outcome.is_bad}
+        return [m for m in self.runs if m.outcome.is_bad and m.run.rate_rps not in judged]
 
 
 def _fixed_rate_value(measured: Measured) -> float | None:

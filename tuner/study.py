@@ -1,14 +1,13 @@
 """A study on disk: what was asked for, how far it came, and where its evidence lies."""
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 from bench import Deadlines
-from bench.errors import OutputError
+from bench.files import jsonable, write_json, write_text
 from engine_adapter.clock import Clock
 from engine_adapter.knobs import Knobs
 from engine_adapter.vllm_launch import VllmLaunch
@@ -56,13 +55,14 @@ class StudyConfig:
         """The inverse of `as_dict`, from JSON."""
         lists = {name: tuple(values[name]) for name in ("token_budgets", "max_seqs", "thresholds")
                  if values[name] is not None}
-        return cls(**{**values, **lists, "slo": tuple(values["slo"]),
+        burstiness = None if values["burstiness"] is None else float(values["burstiness"])
+        return cls(**{**values, **lists, "slo": tuple(values["slo"]), "burstiness": burstiness,
                       "workload": Workload.model_validate(values["workload"]),
                       "launch": VllmLaunch.from_dict(values["launch"])})
 
     def differences(self, other: Mapping[str, Any]) -> list[str]:
         """Names of the settings in which a saved study (`as_dict`, from JSON) asked for something else."""
-        mine = json.loads(json.dumps(self.as_dict()))
+        mine = jsonable(self.as_dict())
         return [name for name in mine if name not in self._FREE and mine[name] != other.get(name)]
 
 
@@ -111,10 +111,6 @@ class Study:
         if (directory / "study.json").exists():
             raise UsageError(f"{directory} holds a study already: add --resume to continue it, "
                              f"or give another --experiment-name")
-        try:
-            (directory / "runs").mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise _unwritable(directory, error) from error
         study = cls(directory, config, StudyState(), clock)
         study.save()
         return study
@@ -157,20 +153,11 @@ class Study:
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Write a file of the study whole or not at all."""
-        self.write_text(name, json.dumps(content, indent=2, allow_nan=False) + "\n")
+        write_json(self.directory / name, content)
 
     def write_text(self, name: str, text: str) -> None:
-        """Write a file of the study whole or not at all; OutputError when the disk will not take it."""
-        path = self.directory / name
-        beside = path.with_name(f".{path.name}.part")
-        try:
-            with beside.open("w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(path)
-        except OSError as error:
-            raise _unwritable(path, error) from error
+        """Write a file of the study whole or not at all."""
+        write_text(self.directory / name, text)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -183,7 +170,3 @@ def _read_json(path: Path) -> dict[str, Any]:
     if content.get("schema_version") != SCHEMA_VERSION:
         raise EvidenceError(f"{path} was written by another version of stallfree; start a new study")
     return content
-
-
-def _unwritable(path: Path, error: OSError) -> OutputError:
-    return OutputError(f"cannot write {path}: {error.strerror}; free space or choose another --output-dir")

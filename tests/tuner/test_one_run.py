@@ -84,8 +84,7 @@ def test_knobs_are_applied_to_the_running_engine(tmp_path):
 def test_knobs_that_cannot_be_applied_live_get_an_engine_of_their_own(tmp_path, options):
     """Without live knobs, or above the ceilings, a second engine is started and the first one stopped."""
     engines = Engines(**options)
-    asked = KnobsAsked(token_budget=220)
-    one = engines.run(spec_in(tmp_path, knobs=asked))
+    one = engines.run(spec_in(tmp_path, knobs=KnobsAsked(token_budget=220)))
     assert len(engines.started) == 2
     assert engines.all_stopped
     assert one.run.meta["knobs"]["token_budget"] == 220
@@ -93,16 +92,13 @@ def test_knobs_that_cannot_be_applied_live_get_an_engine_of_their_own(tmp_path, 
 
 def test_an_engine_that_does_not_obey_is_not_measured(tmp_path):
     """Knobs are read back; when others are in force there is no run."""
-    engines = Engines()
-
-    async def shrug(self, knobs):
-        return Applied(DEFAULT)
-
     class Stubborn(ScriptedEngine):
-        apply = shrug
+        async def apply(self, knobs):
+            return Applied(DEFAULT)
 
+    engines = Engines()
     engines.make = lambda knobs: Stubborn(engines.clock, knobs=DEFAULT)
-    with pytest.raises(EvidenceError, match="budget 64.*budget 256"):
+    with pytest.raises(EvidenceError, match=r"budget 64.*budget 256"):
         engines.run(spec_in(tmp_path, knobs=KnobsAsked(token_budget=64)))
     assert not (tmp_path / "run").exists()
 
@@ -119,9 +115,26 @@ def test_the_curve_is_measured_on_the_default_knobs(tmp_path):
     assert not by_small.warnings
 
 
+def test_an_engine_below_its_defaults_is_measured_as_it_is_with_a_warning(tmp_path):
+    """Started from a file with low ceilings it cannot take the defaults: its own curve relaxes deadlines."""
+    class Lowered(ScriptedEngine):
+        async def start(self):
+            return replace(await super().start(), default_knobs=DEFAULT)
+
+    engines = Engines()
+    engines.make = lambda knobs: Lowered(engines.clock, knobs=Knobs(64, 16), limits=KnobLimits(64, 16, 1024))
+    one = engines.run(spec_in(tmp_path, knobs=None, prefill_curve=None))
+    assert one.run.meta["knobs"]["token_budget"] == 64
+    assert one.summary.deadlines.curve.fingerprint["knobs"]["token_budget"] == 64
+    (warning,) = one.warnings
+    assert "--prefill-curve" in warning
+    assert one.run.meta["warnings"] == [warning]
+
+
 def test_a_curve_from_elsewhere_is_used_with_a_warning(tmp_path):
     """Another engine's curve, and one that ends before the longest prompt, are named as such."""
-    foreign = PrefillCurve((16, 64), (1_000_000, 2_000_000), fingerprint={"engine": "scripted 1", "model": "m"})
+    foreign = PrefillCurve((16, 64), (1_000_000, 2_000_000),
+                           fingerprint={"engine": "scripted 1", "model": "m"})
     one = Engines().run(spec_in(tmp_path, prefill_curve=foreign))
     (warning,) = one.warnings
     assert "other model" in warning
@@ -131,9 +144,7 @@ def test_a_curve_from_elsewhere_is_used_with_a_warning(tmp_path):
 
 def test_without_fluidity_nothing_is_measured_beforehand(tmp_path):
     """No curve, no deadlines: fluidity is null with its reason, the rest stays."""
-    engines = Engines()
-    one = engines.run(spec_in(tmp_path, fluidity=False, prefill_curve=None))
-    told = one.as_dict()
+    told = Engines().run(spec_in(tmp_path, fluidity=False, prefill_curve=None)).as_dict()
     assert told["fluidity_index_mean"] is None
     assert "curve" in told["missing"]["fluidity_index_mean"]
     assert told["mean_ttft_ms"] > 0
@@ -188,8 +199,7 @@ def test_cancellation_in_mid_run_keeps_what_was_measured(tmp_path):
 
     async def cut():
         task = asyncio.create_task(engines.measure(spec_in(tmp_path)))
-        await engines.clock.sleep_until(engines.started[0].start_ns + 5_000_000_000
-                                        if engines.started else 25_000_000_000)
+        await engines.clock.sleep_until(25_000_000_000)  # the engine takes 20 s to start
         task.cancel()
         return await task
 

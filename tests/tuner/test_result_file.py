@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import OutputError, Outcome, RunRecorder
-from tuner.result_file import request_lists, result_name, write_json
+from bench import Outcome, OutputError, RunRecorder
+from bench.files import write_json
+from tuner.result_file import request_lists, result_name
 from workloads import Plan
 
 SECOND = 1_000_000_000
-REQUESTS = st.lists(st.tuples(
-    st.sampled_from(list(Outcome)), st.lists(st.tuples(st.integers(1, 10**10), st.integers(1, 5)), max_size=6),
-), min_size=1, max_size=8)
+READS = st.lists(st.tuples(st.integers(1, 10**10), st.integers(1, 5)), max_size=6)
+REQUESTS = st.lists(st.tuples(st.sampled_from(list(Outcome)), READS), min_size=1, max_size=8)
 
 
 def run_of(requests, warmups=0, rate_rps=2.0, **meta):

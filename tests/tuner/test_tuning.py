@@ -59,7 +59,8 @@ def test_a_study_finds_a_better_budget_and_proves_it_on_fresh_engines(tmp_path: 
     assert recommended["confirmed"]["holds"]
     assert not default["confirmed"]["holds"]
     assert default["confirmed"]["rate_rps"] == recommended["confirmed"]["rate_rps"]
-    assert default["confirmed"]["figures"]["p99_tbt_ms"] > 120 >= recommended["confirmed"]["figures"]["p99_tbt_ms"]
+    shown = (default["confirmed"]["figures"]["p99_tbt_ms"], recommended["confirmed"]["figures"]["p99_tbt_ms"])
+    assert shown[0] > 120 >= shown[1]
     assert recommended["search"]["capacity_rps"] > (default["search"]["capacity_rps"] or 0)
     assert json.loads((tmp_path / "s" / "recommendation.json").read_text()) == result
     assert (tmp_path / "s" / "recommended.yaml").exists()

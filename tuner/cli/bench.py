@@ -120,19 +120,18 @@ def bench(
     else:
         knobs.check()
         launch = options.launch_from_options(load, **engine, ceiling_budget=max_num_batched_tokens or 0)
-    rules = flags.goodput_of(goodput, fluidity=not no_fluidity)
+    fluidity = not no_fluidity
+    rules = flags.goodput_of(goodput, fluidity=fluidity)
+    decode_ms = load.decode_deadline_ms if decode_deadline_ms is None else decode_deadline_ms
+    slack_ms = load.prefill_slack_ms if prefill_slack_ms is None else prefill_slack_ms
     spec = RunSpec(
         workload=load, plan=plan, burstiness=load.burstiness if burstiness is None else burstiness,
         directory=Path(output_dir) / (experiment_name or _timestamp()),
         knobs=knobs if config is None else None,
-        slo=flags.slo_of(slo, load, fluidity=not no_fluidity, goodput=rules), slo_is_asked=bool(slo),
-        goodput=rules, fluidity=not no_fluidity,
-        decode_deadline_ms=flags.above_zero(
-            "--decode-deadline-ms", decode_deadline_ms if decode_deadline_ms is not None
-            else load.decode_deadline_ms),
-        prefill_slack_ms=flags.above_zero(
-            "--prefill-slack-ms", prefill_slack_ms if prefill_slack_ms is not None
-            else load.prefill_slack_ms, or_zero=True),
+        slo=flags.slo_of(slo, load, fluidity=fluidity, goodput=rules), slo_is_asked=bool(slo),
+        goodput=rules, fluidity=fluidity,
+        decode_deadline_ms=flags.above_zero("--decode-deadline-ms", decode_ms),
+        prefill_slack_ms=flags.above_zero("--prefill-slack-ms", slack_ms, or_zero=True),
         prefill_curve=None if prefill_curve is None else load_prefill_curve(Path(prefill_curve)),
         request_timeout_s=flags.above_zero("--request-timeout", request_timeout),
         label=label, metadata=flags.metadata_of(metadata),
@@ -183,23 +182,29 @@ def _measure(spec: "RunSpec", launch: "VllmLaunch", ready_timeout_s: float,
 
 def _make_room(directory: "Path", logs: "Path", results: "Path | None") -> None:
     """Refuse before the engine starts what could not be written after it."""
+    import os
+
     from bench import OutputError
     from workloads import UsageError
 
     if directory.exists():
         raise UsageError(f"{directory} exists already: give another --experiment-name or --output-dir")
     for path, flag in ((logs, "--output-dir"), (results, "--result-dir")):
+        if path is None:
+            continue
         try:
-            if path is not None:
-                path.mkdir(parents=True, exist_ok=True)
+            path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OutputError(f"cannot write to {path}: {error.strerror}; choose another {flag}") from error
+        if not os.access(path, os.W_OK):
+            raise OutputError(f"{path} is not writable; choose another {flag}")
 
 
 def _save_result(one: "OneRun", directory: "Path", name: str | None, *, detailed: bool) -> "Path":
     from datetime import datetime
 
-    from tuner.result_file import request_lists, result_name, write_json
+    from bench.files import write_json
+    from tuner.result_file import request_lists, result_name
 
     path = directory / (name or result_name(one.run, datetime.now().astimezone()))
     write_json(path, one.as_dict() | (request_lists(one.run) if detailed else {}))

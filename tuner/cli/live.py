@@ -107,7 +107,7 @@ def _trials(records: list[TrialRecord], planned: int, done: int) -> Table:
     for name in ("#", "setting", "source", "req/s", "p99 TBT", "fluidity", "outcome"):
         table.add_column(name, justify="left" if name in ("setting", "source", "outcome") else "right")
     for record in records:
-        run = next((r for r in record.runs if r.rate_rps == record.capacity_rps), record.runs[0])
+        run = next((r for r in record.runs if r.holds and r.rate_rps == record.capacity_rps), record.runs[-1])
         table.add_row(
             str(record.number + 1), record.knobs.label(), record.source, f"{run.rate_rps:.3g}",
             _ms(run.figures.get("p99_tbt_ms")), _share(run.figures.get("fluidity_index_service")),

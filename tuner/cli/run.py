@@ -43,7 +43,8 @@ def run(
         help="Stop searching in time for the confirmation to end by then. Default: 7.5 for the preset cpu, "
              "else no limit.")] = None,
     run_seconds: Annotated[float | None, typer.Option(
-        help="Length of one search run; confirming runs take twice as long. Default: the workload's.")] = None,
+        help="Length of one search run; a confirming run takes twice as long. "
+             "Default: the workload's.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of arrivals, lengths, prompts and the search. "
                                                   "Default 0.")] = None,
     request_timeout: Annotated[float | None, typer.Option(

@@ -11,7 +11,7 @@ from rich.text import Text
 from bench import Progress
 
 _LINE_EVERY_S = 10.0
-"""Between two progress lines where nobody can redraw them."""
+"""Between a line and the next line of counts, where nothing can be redrawn."""
 
 
 class RunDisplay:
@@ -41,6 +41,7 @@ class RunDisplay:
 
     def say(self, text: str) -> None:
         """A line that stays."""
+        self._next_line_s = time.monotonic() - self._began + _LINE_EVERY_S
         self._console.print(f"{self._elapsed()} {text}", markup=False, highlight=False, soft_wrap=True)
 
     def on_run(self, progress: Progress) -> None:
@@ -48,8 +49,7 @@ class RunDisplay:
         text = describe(progress)
         if self._live is not None:
             self._live.update(Text(f"{self._elapsed()} {text}"), refresh=True)
-        elif (seconds := time.monotonic() - self._began) >= self._next_line_s:
-            self._next_line_s = seconds + _LINE_EVERY_S
+        elif time.monotonic() - self._began >= self._next_line_s:
             self.say(text)
 
     def _elapsed(self) -> str:

@@ -1,0 +1,43 @@
+"""Write result files whole or not at all, and say in one line why it was not possible."""
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from bench.errors import OutputError
+
+
+def write_text(path: Path, text: str) -> Path:
+    """`text` in `path`, whole or not at all; missing folders are made. OutputError names the path."""
+    beside = path.with_name(f".{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with beside.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            beside.unlink()
+        raise OutputError(f"cannot write {path}: {error.strerror or error}; free space there or choose "
+                          f"another directory") from error
+    return path
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> Path:
+    """`content` as JSON in `path`, see `write_text` and `jsonable`."""
+    return write_text(path, json.dumps(jsonable(content), indent=1, allow_nan=False) + "\n")
+
+
+def jsonable(value: Any) -> Any:
+    """Plain JSON values: tuples become lists, infinity the text "inf" (as vLLM writes an endless rate)."""
+    if isinstance(value, Mapping):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [jsonable(item) for item in value]
+    return "inf" if isinstance(value, float) and value == math.inf else value
