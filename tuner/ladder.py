@@ -37,10 +37,11 @@ async def highest_level(
 
     `holds(level)` plays one run; it returns None when the search must end at once (time is up,
     the engine died). From `start` (floor <= start <= ceiling) the search doubles its stride upwards
-    while levels hold; where the start itself does not hold it looks below, if `downwards`. The
-    bracket between the highest level that held and the lowest that did not is then halved.
+    while levels hold. Where the start itself does not hold, it ends, or if `downwards` it goes to
+    the floor, since most settings that fail there hold nowhere. The bracket between the highest
+    level that held and the lowest that did not is then halved.
     """
-    below = floor - 1  # stands for a level that holds: nothing lower is ever played
+    below = floor - 1  # no level that holds is known
     holding, failing, level, stride = below, ceiling + 1, start, 1
     for _ in range(max_runs):
         verdict = await holds(level)
@@ -52,7 +53,9 @@ async def highest_level(
             failing = level
         if failing == holding + 1 or (holding == below and not downwards):
             break
-        if failing > ceiling:
+        if holding == below:
+            level = floor
+        elif failing > ceiling:
             level, stride = min(holding + stride, ceiling), stride * 2
         else:
             level = (holding + failing) // 2

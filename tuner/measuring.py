@@ -22,6 +22,8 @@ SUSTAINABLE = "sustainable"
 """The constraint beside the SLO's: the load does not pile up (metrics.md, capacity)."""
 MIN_REQUESTS = 24
 """Measured requests that a run has on average at least: a p10 needs 10, and few of them wobble."""
+_LONG_GAP = 3.0
+"""A gap this many times a percentile's limit is worth a warning although the percentile holds."""
 _LONGEST_RUN = 2.0
 """For that, a run lasts at most this many times the configured length."""
 
@@ -202,6 +204,19 @@ def run_seconds(config: StudyConfig, rate_rps: float) -> float:
 def lowest_rate_rps(config: StudyConfig) -> float:
     """Below this rate a run would have to be too long to judge anything."""
     return MIN_REQUESTS / (config.run_seconds * _LONGEST_RUN)
+
+
+def rare_stalls(measured: Measured, slo: Slo) -> str:
+    """A warning when a TBT percentile holds only because long gaps are rarer than it can see, else ""."""
+    longest = measured.run.figures.get("max_tbt_ms")
+    for objective in slo.objectives:
+        if objective.metric != "tbt" or objective.stat in (None, "max", "std") or longest is None:
+            continue
+        limit_ms = objective.limit / 1e6
+        if measured.holds and longest > _LONG_GAP * limit_ms:
+            return (f"{objective} holds, yet the longest gap was {longest:.0f} ms: a percentile is blind to "
+                    f"stalls in fewer of the gaps than it leaves out; add --slo 'tbt:max<=...' to bound them")
+    return ""
 
 
 def figures_of(summary: Summary) -> dict[str, float | None]:

@@ -106,6 +106,18 @@ class Proposals:
         self._study.enqueue_trial(params, user_attrs={"source": source, "knobs": simple.as_dict()})
         return True
 
+    def enqueue_near(self, knobs: Knobs) -> None:
+        """Queue the untried setting nearest to `knobs`, chance deciding among equally near ones.
+
+        Nothing is queued while something waits already, or when every setting is finished.
+        """
+        finished = self._records()
+        untried = [other for other in self._space.settings if other not in finished]
+        if untried and not self._trials(TrialState.WAITING):
+            draw = np.random.default_rng((self._seed, len(finished)))
+            distances = [(self._space.distance(other, knobs), draw.random()) for other in untried]
+            self.enqueue(untried[distances.index(min(distances))], "neighbour")
+
     def ask(self) -> Proposal | None:
         """The next setting to measure, never a finished one; None when every setting is finished.
 
@@ -152,15 +164,16 @@ class Proposals:
         """The feasible record to recommend, or None: the highest value, ties to fewer changes.
 
         Among values within the tolerance of the highest: the fewest knobs changed from the default,
-        then the most room below the limits (it is the likelier to hold again), then the earlier trial.
+        then the most room below the limits (it is the likelier to hold again), then the shortest
+        longest gap (percentiles are blind to rare stalls), then the earlier trial.
         """
         feasible = [record for record in self.finished() if record.feasible]
         if not feasible:
             return None
         enough = max(record.objective_value() for record in feasible) * (1 - self._tie_tolerance)
         tied = [record for record in feasible if record.objective_value() >= enough]
-        return min(tied, key=lambda record: (self._changes(record.knobs), max(record.constraints.values()),
-                                             -record.objective_value()))
+        return min(tied, key=lambda record: (
+            self._changes(record.knobs), max(record.constraints.values()), record.longest_gap_ms()))
 
     def abandon_running(self) -> list[Knobs]:
         """Close what a killed process left running; returns the settings that will be asked again.

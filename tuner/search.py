@@ -1,7 +1,7 @@
 """The search: which settings are tried, at which rates, and when it ends."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from engine_adapter.clock import Clock
 from engine_adapter.knobs import Knobs
@@ -16,6 +16,8 @@ from tuner.trial import TrialRecord
 _MAX_RUNS = 9
 """Runs that one setting may take to find its capacity."""
 _HIGHEST = 60
+_SCOUT_STRIDE = 3
+"""Levels between the rates at which the scouts are played."""
 _THROUGHPUT_STEP = 0.02
 """At a fixed rate throughput decides; settings within this share of each other are told apart by TTFT."""
 FIXED_RATE_TIE = 5e-4
@@ -26,15 +28,18 @@ class Search:
     """Runs trials until the study has enough of them, or its time is up.
 
     A challenger is first played at the rate of the best setting so far: it must hold there before
-    its own capacity is sought, so most challengers cost one run. The engine's default and the
-    first setting are followed downwards too, until something holds.
+    its own capacity is sought, so most challengers cost one run. The engine's default is followed
+    downwards too. Before the first trial a rate is sought at which one of the scouts, the most
+    promising settings, holds; their runs are not played again in their trials.
     """
 
     def __init__(
         self, study: Study, measurer: Measurer, proposals: Proposals, *, progress: StudyProgress,
-        clock: Clock, deadline_ns: int | None, on_trial: Callable[[], None],
+        clock: Clock, deadline_ns: int | None, scouts: Sequence[Knobs], on_trial: Callable[[], None],
     ) -> None:
         """`deadline_ns` on the clock: no run starts that would not end before it."""
+        self._scouts, self._scouted = scouts, dict[tuple[Knobs, int], list[Measured]]()
+        self._first_level = 0
         self._study, self._measurer, self._proposals = study, measurer, proposals
         self._progress, self._clock, self._deadline_ns = progress, clock, deadline_ns
         self._on_trial = on_trial
@@ -46,7 +51,12 @@ class Search:
 
     async def run(self) -> None:
         """Try settings until the budget of trials or time is spent, or none is left."""
+        if self._study.config.rate_rps is None and self._proposals.best() is None:
+            await self._scout()
         while len(self._proposals.finished()) < self._study.config.max_trials and self._time_for_a_run():
+            best, number = self._proposals.best(), len(self._proposals.finished())
+            if best is not None and number % 2:
+                self._proposals.enqueue_near(best.knobs)
             proposal = self._proposals.ask()
             if proposal is None:
                 break
@@ -59,12 +69,32 @@ class Search:
             self._study.save()
             self._on_trial()
 
+    async def _scout(self) -> None:
+        """Go down from the first rate until one of the scouts holds; that is where challengers start."""
+        for level in range(max(0, self._lowest), self._lowest - 1, -_SCOUT_STRIDE):
+            self._first_level = level
+            for knobs in self._scouts:
+                if not self._time_for_a_run():
+                    return
+                self._progress.trial, self._progress.knobs = None, knobs
+                self._progress.say(f"looking for a rate to start from: {knobs.label()}")
+                self._progress.rate_rps = self._ladder.rate_rps(level)
+                runs = await self._measurer.measure_valid(
+                    knobs, self._ladder.rate_rps(level), seed=self._seed, purpose="scout")
+                self._scouted[knobs, level] = runs
+                self._progress.last = runs[-1]
+                self._progress.changed()
+                if runs[-1].holds:
+                    return
+
     async def _try(self, proposal: Proposal) -> TrialRecord | None:
         """The record of one setting; None when time ran out before its first run."""
         number = len(self._proposals.finished())
         self._progress.trial, self._progress.knobs = number, proposal.knobs
         self._progress.say(f"trial {number + 1}: {proposal.source}")
         trial = _Trial(self, proposal.knobs, number)
+        trial.runs += [run for (knobs, _), runs in self._scouted.items() if knobs == proposal.knobs
+                       for run in runs]
         began_ns = self._clock.now_ns()
         if self._study.config.rate_rps is not None:
             await trial.play(self._study.config.rate_rps)
@@ -84,10 +114,10 @@ class Search:
 
     async def _capacity(self, trial: "_Trial", source: str) -> int | None:
         incumbent = self._proposals.best()
-        start = max(0 if incumbent is None else self._level_of(incumbent), self._lowest)
+        start = max(self._first_level if incumbent is None else self._level_of(incumbent), self._lowest)
         return await highest_level(
             trial.holds_at, start=start, floor=self._lowest, ceiling=_HIGHEST, max_runs=_MAX_RUNS,
-            downwards=incumbent is None or source == "default",
+            downwards=source == "default",
         )
 
     def _level_of(self, record: TrialRecord) -> int:
@@ -113,9 +143,12 @@ class _Trial:
 
     async def holds_at(self, level: int) -> bool | None:
         """Play one run at a level of the ladder; None when the setting cannot be judged further."""
-        if not self._search._time_for_a_run():
+        if (scouted := self._search._scouted.get((self._knobs, level))) is not None:
+            measured = scouted[-1]
+        elif self._search._time_for_a_run():
+            measured = await self.play(self._search._ladder.rate_rps(level))
+        else:
             return None
-        measured = await self.play(self._search._ladder.rate_rps(level))
         self._by_level[level] = measured
         return None if measured.outcome.is_bad else measured.holds
 

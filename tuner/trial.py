@@ -95,6 +95,14 @@ class TrialRecord:
         objective = self._objective()
         return objective if self.feasible and objective is not None else WORST_VALUE
 
+    def longest_gap_ms(self) -> float:
+        """The longest gap between tokens in the fastest run that held; infinite where none was measured."""
+        holding = [run for run in self.runs if run.holds]
+        if not holding:
+            return math.inf
+        gap = max(holding, key=lambda run: run.rate_rps).figures.get("max_tbt_ms")
+        return math.inf if gap is None else gap
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON, under the names of this class."""
         return asdict(self) | {"outcome": self.outcome.value, "runs": [asdict(run) for run in self.runs]}

@@ -10,7 +10,7 @@ from engine_adapter.machine import machine_facts
 from engine_adapter.seam import EngineInfo
 from tuner.confirm import RUN_FACTOR, Confirmation, Confirmer, figures
 from tuner.engines import EngineMaker
-from tuner.measuring import SUSTAINABLE, Measurer
+from tuner.measuring import SUSTAINABLE, Measurer, rare_stalls
 from tuner.probe import probe
 from tuner.progress import StudyProgress
 from tuner.recommendation import build
@@ -63,7 +63,8 @@ class _Tuning:
             await self._probe(info)
         proposals = self._open_proposals(info)
         search = Search(study, self._measurer, proposals, progress=progress,
-                        clock=self._clock, deadline_ns=self._search_deadline_ns(), on_trial=self._after_trial)
+                        clock=self._clock, deadline_ns=self._search_deadline_ns(), scouts=self._scouts(),
+                        on_trial=self._after_trial)
         await search.run()
         best = proposals.best()
         if best is not None:
@@ -151,22 +152,26 @@ class _Tuning:
         return space.including(*(knobs for knobs, _ in self._first_settings(default)))
 
     def _first_settings(self, default: Knobs) -> list[tuple[Knobs, str]]:
-        """The analytic budget, the engine's default, then budgets around the first, shuffled."""
+        """The analytic setting and its kin, the engine's default, then budgets around, shuffled."""
         config, analytic = self._study.config, self._study.state.analytic_budget
-        asked = config.token_budgets or config.max_seqs or config.thresholds
-        if analytic is None or asked:
+        if analytic is None or config.token_budgets or config.max_seqs or config.thresholds:
             return [(default, "default")]
-        ceiling = default.token_budget
 
-        def at(share: float, threshold: int = 0) -> Knobs:
-            budget = min(max(16, round(analytic * share / 16) * 16), ceiling)
-            return Knobs(budget, min(default.max_seqs, budget), threshold)
+        def budget_of(share: float) -> Knobs:
+            budget = min(max(16, round(analytic * share / 16) * 16), default.token_budget)
+            return Knobs(budget, min(default.max_seqs, budget))
 
-        around = [(at(share), "neighbour") for share in (0.5, 0.75, 1.5, 2.0)]
-        around.append((Knobs(default.token_budget, default.max_seqs,
-                             min(analytic, default.token_budget)), "long-prefill cap"))
+        cap = replace(default, long_prefill_token_threshold=min(analytic, default.token_budget))
+        around = [(budget_of(share), "neighbour") for share in (0.5, 0.75, 1.5, 2.0)]
         random.Random(run_seed(config.seed, "order")).shuffle(around)
-        return [(at(1.0), "analytic"), (default, "default"), *around]
+        return [(budget_of(1.0), "analytic"), (cap, "analytic cap"), (default, "default"), *around]
+
+    def _scouts(self) -> list[Knobs]:
+        """The settings that the probe speaks for; the default where it speaks for none."""
+        default = self._study.state.default_knobs
+        assert default is not None
+        first = self._first_settings(default)
+        return [knobs for knobs, source in first if source != "neighbour"][:2]
 
     def _search_deadline_ns(self) -> int | None:
         """When the search must end so that the confirmation still fits the time budget."""
@@ -194,7 +199,7 @@ class _Tuning:
             result["default"] = self._shown(second)
         await self._measurer.close()
         study.state.confirmation = result
-        self._note_optimism(best, first)
+        self._note_doubts(best, first)
 
     def _shown(self, confirmation: Confirmation) -> dict[str, Any]:
         run = confirmation.decisive
@@ -204,10 +209,13 @@ class _Tuning:
         return {"confirmed": figures(run, capacity), "note": confirmation.note,
                 "effective_knobs": confirmation.effective.as_dict() if confirmation.effective else None}
 
-    def _note_optimism(self, best: TrialRecord, confirmation: Confirmation) -> None:
+    def _note_doubts(self, best: TrialRecord, confirmation: Confirmation) -> None:
+        """What the reader of the recommendation must know: optimism of the search, rare long stalls."""
         shown = confirmation.decisive
         if confirmation.note:
             self._study.state.warn(confirmation.note)
+        if shown is not None and (doubt := rare_stalls(shown, self._slo)):
+            self._study.state.warn(doubt)
         if shown is not None and shown.holds and best.capacity_rps is not None:
             optimism = best.capacity_rps / shown.run.rate_rps - 1
             if optimism > 0.001:
