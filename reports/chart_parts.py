@@ -9,8 +9,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-Mark = tuple[dict[str, Any], dict[str, Any]]
-"""A line across a chart and its label."""
+Mark = tuple[list[dict[str, Any]], dict[str, Any]]
+"""Lines or an area of a chart and their label."""
 
 ACCENT, NEUTRAL, BAD, THIRD, FOURTH, INK, SOFT, GRID, PAPER = (
     f"var(--{name})"
@@ -35,7 +35,7 @@ def figure(
     yaxes: Sequence[dict[str, Any]],
     marks: Sequence[Mark] = (),
 ) -> dict[str, Any]:
-    """A figure of one or two panels stacked over one x axis; `yaxes` from top to bottom."""
+    """A figure of panels of equal height stacked over one x axis; `yaxes` from top to bottom."""
     layout: dict[str, Any] = {
         "height": height,
         "margin": {"l": 56, "r": 16, "t": 8, "b": 48},
@@ -47,11 +47,15 @@ def figure(
         "hovermode": "closest",
         "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": SOFT, "activecolor": ACCENT},
         "xaxis": {**_AXIS, **xaxis, "anchor": "y" if len(yaxes) == 1 else f"y{len(yaxes)}"},
-        "shapes": [shape for shape, _ in marks],
+        "shapes": [shape for shapes, _ in marks for shape in shapes],
         "annotations": [note for _, note in marks],
     }
-    domains = ([0.0, 1.0],) if len(yaxes) == 1 else ([0.55, 1.0], [0.0, 0.45])
-    for position, (axis, domain) in enumerate(zip(yaxes, domains, strict=True), start=1):
+    gap = 0.1 if len(yaxes) == 2 else 0.07
+    each = (1 + gap) / len(yaxes)
+    for position, axis in enumerate(yaxes, start=1):
+        # Rounding must not push the top panel out of the paper.
+        top = max(0.0, round(1 - (position - 1) * each, 4))
+        domain = [max(0.0, round(top - each + gap, 4)), top]
         layout["yaxis" if position == 1 else f"yaxis{position}"] = {**_AXIS, **axis, "domain": domain}
     return {"data": list(traces), "layout": layout, "config": CONFIG}
 
@@ -72,20 +76,35 @@ def axis(title: str, **more: Any) -> dict[str, Any]:
 
 
 def limit_line(value: float, label: str, yaxis: dict[str, Any], *, panel: int = 1) -> Mark:
-    """A dashed horizontal line across the panel that `yaxis` describes, its label at the right end."""
+    """A dashed horizontal line across the panel that `yaxis` describes, its label at the left end,
+    where loads and budgets are small and marks are few."""
     yref = "y" if panel == 1 else f"y{panel}"
     # plotly places annotations on a logarithmic axis by the exponent, but shapes by the value.
     height = math.log10(value) if yaxis.get("type") == "log" else value
     shape = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "yref": yref, "y0": value, "y1": value}
-    note = {"xref": "paper", "x": 1, "xanchor": "right", "yref": yref, "y": height, "yanchor": "bottom"}
-    return {**shape, "line": _DASHED}, {**note, **_LABEL, "text": words(label)}
+    note = {"xref": "paper", "x": 0, "xanchor": "left", "yref": yref, "y": height, "yanchor": "bottom"}
+    return [{**shape, "line": _DASHED}], {**note, **_LABEL, "text": words(label)}
 
 
 def upright_line(value: float, label: str) -> Mark:
     """A dashed vertical line at `value` on a logarithmic x axis, its label at the top."""
     shape = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "xref": "x", "x0": value, "x1": value}
     note = {"yref": "paper", "y": 1, "yanchor": "top", "xref": "x", "x": math.log10(value), "xanchor": "left"}
-    return {**shape, "line": _DASHED}, {**note, **_LABEL, "xshift": 4, "text": words(label)}
+    return [{**shape, "line": _DASHED}], {**note, **_LABEL, "xshift": 4, "text": words(label)}
+
+
+def forbidden_corner(x: float, right: float, y: float, top: float, lines: Sequence[str]) -> Mark:
+    """The area right of `x` and above `y`, as far as `right` and `top`, on two logarithmic axes; its
+    label stands in its upper right, one of `lines` under the other."""
+    area = {"type": "rect", "x0": x, "x1": right, "y0": y, "y1": top, "layer": "below"}
+    sides = [{"x0": x, "x1": x, "y0": y, "y1": top}, {"x0": x, "x1": right, "y0": y, "y1": y}]
+    note = {"xref": "paper", "x": 1, "xanchor": "right", "yref": "paper", "y": 1, "yanchor": "top"}
+    shapes = [
+        {**area, "fillcolor": BAD, "opacity": 0.14, "line": {"width": 0}},
+        *({"type": "line", **side, "line": _DASHED} for side in sides),
+    ]
+    text = "<br>".join(map(words, lines))
+    return shapes, {**note, **_LABEL, "xshift": -6, "yshift": -4, "align": "right", "text": text}
 
 
 _DASHED = {"color": INK, "width": 1.2, "dash": "dash"}

@@ -1,5 +1,6 @@
 """The recommended setting against the engine's default: the figures, and what was traded in words."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -65,8 +66,10 @@ class Comparison:
     differences: tuple[Difference, ...]
     basis: str
     caution: str
-    default_never_held: bool
-    """The default was judged at one rate at least and held the SLO at none."""
+    default_failed_down_to_rps: float | None
+    """The lowest rate at which the default was judged where it held the SLO at none; else None."""
+    refuted: bool
+    """A freshly started engine did not hold the recommendation's SLO."""
 
     def of(self, key: str) -> Difference:
         """The difference in one figure; raises KeyError for a name that is not compared."""
@@ -104,8 +107,14 @@ def compare(study: Study) -> Comparison | None:
                                    ("recommendation", recommended, study.recommended)):
         if figures is setting.confirmed and figures.capacity_rps is None and _searched_capacity(setting):
             basis += f" The capacity of the {name} is the search's."
-    judged = [run.holds for run in runs_of(study, study.default) if run.holds is not None]
-    return Comparison(tuple(differences), basis, caution, default_never_held=bool(judged) and not any(judged))
+    confirmed = study.recommended.confirmed
+    return Comparison(
+        tuple(differences),
+        basis,
+        caution,
+        default_failed_down_to_rps=_failed_down_to(runs_of(study, study.default)),
+        refuted=confirmed is not None and confirmed.holds is False,
+    )
 
 
 def same_setting(study: Study) -> bool:
@@ -121,10 +130,11 @@ def traded(comparison: Comparison) -> tuple[str, ...]:
     """What the recommendation gains, costs and leaves alone: one sentence each, figures included."""
     spoken = [comparison.of(key) for key in _SPOKEN]
     sentences = []
-    capacity = comparison.of("capacity_rps")
-    if comparison.default_never_held and capacity.recommended is not None:
-        reached = capacity.quantity.show(capacity.recommended)
-        sentences.append(f"Capacity is {reached}; the default held the SLO at no rate that was tried.")
+    capacity, lowest = comparison.of("capacity_rps"), comparison.default_failed_down_to_rps
+    if lowest is not None and capacity.recommended is not None:
+        named = capacity.quantity
+        sentences.append(f"Capacity is {named.show(capacity.recommended)}; the default held the SLO at no "
+                         f"rate down to {named.show(lowest)}, the lowest that was tried.")
     for effect, opening in (("better", "Gained"), ("worse", "Paid")):
         parts = [_spoken(item) for item in spoken if item.effect == effect]
         if parts:
@@ -139,10 +149,19 @@ def traded(comparison: Comparison) -> tuple[str, ...]:
     return tuple(sentences)
 
 
+def capacity_words(comparison: Comparison) -> tuple[str, str]:
+    """What stands for a capacity that is missing: for the default and for the recommendation."""
+    lowest = comparison.default_failed_down_to_rps
+    default = NONE if lowest is None else f"none down to {digits(lowest)}"
+    return default, "not confirmed" if comparison.refuted else NONE
+
+
 def change_text(item: Difference) -> str:
     """The change of one figure and whether it is for the better, in words."""
+    if item.default is not None and item.default == item.recommended:
+        return "no change"
     if item.effect == "same":
-        return "no change" if item.default == item.recommended else "about the same"
+        return "about the same"
     return f"{item.change} {item.effect}".strip() or NONE
 
 
@@ -155,10 +174,13 @@ def optimism(setting: Setting) -> str:
         named = quantity(key)
         searched, confirmed = _own(key, setting.search), _own(key, setting.confirmed)
         if searched is not None and confirmed is not None:
-            parts.append(
-                f"{named.label} {named.show(searched)} in the search, {named.show(confirmed)} confirmed"
-            )
-    return f"Search against confirmation: {'; '.join(parts)}." if parts else ""
+            parts.append(f"{named.label} {named.show(searched)}, then {named.show(confirmed)}")
+    rates = (setting.search.rate_rps, setting.confirmed.rate_rps)
+    at = ""
+    if rates[0] != rates[1] and None not in rates:
+        rate = quantity("capacity_rps")
+        at = f" The first latencies are those at {rate.show(rates[0])}, the others at {rate.show(rates[1])}."
+    return f"First in the search, then confirmed: {'; '.join(parts)}.{at}" if parts else ""
 
 
 def _alike(default: Setting, recommended: Setting) -> tuple[Figures | None, Figures | None, str]:
@@ -173,6 +195,13 @@ def _alike(default: Setting, recommended: Setting) -> tuple[Figures | None, Figu
         )
     basis = "One of the two is confirmed in a fresh engine, the other comes from the search."
     return default.best, recommended.best, basis
+
+
+def _failed_down_to(runs: Sequence[Figures]) -> float | None:
+    if any(run.holds for run in runs):
+        return None
+    missed = [run.rate_rps for run in runs if run.missed and run.rate_rps is not None]
+    return min(missed, default=None)
 
 
 def _own(key: str, figures: Figures) -> float | None:

@@ -56,11 +56,12 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Text to be copied as it is: a command line or a file."""
+    """Text to be copied as it is: a command line or a file. `note` is a line of small print under it."""
 
     kind: ClassVar[str] = "command"
     text: str
     label: str
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

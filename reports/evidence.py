@@ -1,11 +1,25 @@
 """What a study's run directories add to its JSON: the distribution of the gaps between tokens."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from bench import Run, TokenArrivals, load_run
-from reports.study import Figures, Setting, Study
+from bench import Run, TokenArrivals, load_head, load_run
+from reports.objectives import chart_metric
+from reports.quantities import canonical
+from reports.study import Figures, Judgement, Setting, Study
 from reports.survival import Survival, survival
+from reports.tolerant import mapping, number, numbers
 from workloads.errors import StallfreeError
+
+
+@dataclass(frozen=True, slots=True)
+class UnlistedRun:
+    """A run directory that the study's JSON does not name, as one that a confirmation had to repeat at
+    a lower rate. Whether it held is not known."""
+
+    knobs: Mapping[str, Any]
+    figures: Figures
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +31,7 @@ class Evidence:
     recommended: Survival | None
     missing: tuple[str, ...]
     alike: bool
+    unlisted: tuple[UnlistedRun, ...] = ()
 
 
 def gather(study: Study) -> Evidence:
@@ -29,14 +44,34 @@ def gather(study: Study) -> Evidence:
         for setting in (study.default, study.recommended)
         if (figures := _chosen(setting, confirmed=bool(both))) is not None
     ]
+    missing = tuple(filter(None, (default_why, recommended_why)))
     return Evidence(
-        default, recommended, tuple(filter(None, (default_why, recommended_why))), alike=len(set(rates)) <= 1
+        default, recommended, missing, alike=len(set(rates)) <= 1, unlisted=tuple(_unlisted(study))
     )
 
 
-def sketch(run: Run) -> Survival:
+def sketch(run: Run, limit_ms: float | None = None) -> Survival:
     """The pooled gaps between tokens of a run's successful requests, warm-up left out."""
-    return survival(TokenArrivals.from_run(run, run.ok).token_gaps_ns())
+    return survival(TokenArrivals.from_run(run, run.ok).token_gaps_ns(), limit_ms)
+
+
+def _unlisted(study: Study) -> Iterator[UnlistedRun]:
+    settings = [setting for setting in (study.default, study.recommended) if setting]
+    listed = {run.run for trial in study.trials for run in trial.runs}
+    listed |= {run.run for setting in settings for run in (setting.search, setting.confirmed) if run}
+    for directory in sorted((study.directory / "runs").glob("*/")):
+        name = directory.relative_to(study.directory).as_posix()
+        if name in listed:
+            continue
+        try:
+            head = load_head(directory)
+        except StallfreeError:
+            continue  # half written: it is no evidence of anything
+        meta, told = mapping(head.get("meta")), numbers(head.get("summary"))
+        values = {canonical(key): value for key, value in told.items()}
+        yield UnlistedRun(
+            mapping(meta.get("knobs")), Figures(number(meta.get("rate_rps")), name, None, Judgement(), values)
+        )
 
 
 def _chosen(setting: Setting | None, *, confirmed: bool) -> Figures | None:
@@ -54,6 +89,7 @@ def _sketch(
     if not figures.run:
         return None, f"The study names no run for the figures of the {name} setting."
     try:
-        return sketch(load_run(study.directory / figures.run)), ""
+        limit_ms = chart_metric(study, "tbt", "p99").limit
+        return sketch(load_run(study.directory / figures.run), limit_ms), ""
     except StallfreeError as error:
         return None, f"The run of the {name} setting cannot be read: {error}."

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from reports.chart_parts import axis, figure, limit_line, points, value_axis, words
+from reports.chart_parts import INK, axis, figure, limit_line, points, value_axis, words
 from reports.document import Chart, Table, table
 from reports.objectives import ChartMetric, chart_metric
-from reports.quantities import NONE, quantity
+from reports.quantities import NONE, capitalised, quantity
 from reports.shown_settings import ShownSetting, shown_settings
 from reports.study import Figures, Study, runs_of
 
@@ -24,12 +24,12 @@ def load_chart(study: Study) -> Chart:
     data = _table(series, tbt, fluid)
     panels = list(enumerate((tbt, fluid), start=1))
     traces = [trace for panel, metric in panels for shown, runs in series
-              for trace in _traces(shown, _measured(runs, metric), metric, panel)]
+              for trace in _traces(shown, runs, metric, panel)]
     if not traces:
         missing = "No run of the default or of the recommendation has been measured yet."
         return Chart("load", title, missing, None, data)
-    latencies = [value for _, runs in series for _, value in _measured(runs, tbt)]
-    yaxes = [value_axis(tbt.quantity.heading, latencies), axis(fluid.quantity.label, range=[0, 1.03])]
+    latencies = [value for _, runs in series for _, _, value in _measured(runs, tbt)]
+    yaxes = [value_axis(tbt.quantity.heading, latencies), axis(fluid.quantity.label, range=[0, 1.08])]
     marks = [limit_line(metric.limit, metric.limit_label, yaxes[panel - 1], panel=panel)
              for panel, metric in panels if metric.limit]
     xaxis = axis("offered rate (requests/s)", rangemode="tozero")
@@ -41,22 +41,29 @@ def _by_rate(runs: Sequence[Figures]) -> list[Figures]:
     return sorted((run for run in runs if run.rate_rps is not None), key=lambda run: run.rate_rps or 0.0)
 
 
-def _measured(runs: Sequence[Figures], metric: ChartMetric) -> list[tuple[float, float]]:
+def _measured(runs: Sequence[Figures], metric: ChartMetric) -> list[tuple[Figures, float, float]]:
     key = metric.quantity.key
-    return [(run.rate_rps, value) for run in runs
+    return [(run, run.rate_rps, value) for run in runs
             if run.rate_rps is not None and (value := run.values.get(key)) is not None]
 
 
 def _traces(
-    shown: ShownSetting, measured: Sequence[tuple[float, float]], metric: ChartMetric, panel: int
+    shown: ShownSetting, runs: Sequence[Figures], metric: ChartMetric, panel: int
 ) -> list[dict[str, Any]]:
+    measured = _measured(runs, metric)
     if not measured:
         return []
     named, by_rate = metric.quantity, dict[float, list[float]]()
-    for rate, value in measured:
+    for _, rate, value in measured:
         by_rate.setdefault(rate, []).append(value)
     shared = {"legendgroup": shown.name, "yaxis": "y" if panel == 1 else "y2"}
-    notes = [f"{shown.name}: {named.label} {named.show(y)} at {_CAPACITY.show(x)}" for x, y in measured]
+    notes = [f"{shown.name}: {named.label} {named.show(y)} at {_CAPACITY.show(x)}; SLO {run.slo_word}"
+             f"{'; in a fresh engine' if run is shown.setting.confirmed else ''}" for run, x, y in measured]
+    shapes = [shown.marker if run.holds else f"{shown.marker}-open" for run, _, _ in measured]
+    fresh = [(x, y) for run, x, y in measured if run is shown.setting.confirmed]
+    marker = {"color": shown.colour, "symbol": shapes, "size": 10,
+              "line": {"width": 2, "color": shown.colour}}
+    ring = {"color": INK, "symbol": "circle-open", "size": 19, "line": {"width": 1.2}}
     return [
         {
             "type": "scatter", "mode": "lines", "name": words(shown.name), "showlegend": False,
@@ -64,37 +71,49 @@ def _traces(
             "x": list(by_rate), "y": [median(values) for values in by_rate.values()],
             "line": {"color": shown.colour, "width": 2, "dash": shown.dash}, **shared,
         },
-        points(shown.name, [x for x, _ in measured], [y for _, y in measured], notes,
-               {"color": shown.colour, "symbol": shown.marker, "size": 9}, showlegend=panel == 1, **shared),
+        points(shown.name, [x for _, x, _ in measured], [y for *_, y in measured], notes, marker,
+               showlegend=panel == 1, **shared),
+        *(points("confirmed", [x], [y], [""], ring, **shared, showlegend=False, hoverinfo="skip")
+          for x, y in fresh),
     ]
 
 
 def _table(series: Sequence[_Series], tbt: ChartMetric, fluid: ChartMetric) -> Table:
     rows = [
         [shown.name, _CAPACITY.show(run.rate_rps), tbt.quantity.show(run.values.get(tbt.quantity.key)),
-         fluid.quantity.show(run.values.get(fluid.quantity.key)), run.slo_word, run.run or NONE]
+         fluid.quantity.show(run.values.get(fluid.quantity.key)), run.slo_word,
+         "fresh engine" if run is shown.setting.confirmed else "search", run.run or NONE]
         for shown, runs in series for run in runs
     ]
-    columns = ("setting", "offered rate", tbt.quantity.label, fluid.quantity.label, "SLO", "run")
+    columns = ("setting", "offered rate", tbt.quantity.label, fluid.quantity.label, "SLO", "measured in",
+               "run")
     return table(columns, rows, numeric=(1, 2, 3))
 
 
 def _reading(series: Sequence[_Series], tbt: ChartMetric) -> str:
-    named, parts = tbt.quantity, []
-    for shown, runs in series:
-        measured = _measured(runs, tbt)
-        if not measured:
-            continue
-        (low_rate, low), (high_rate, high) = measured[0], measured[-1]
-        if low_rate == high_rate:
-            values = [value for _, value in measured]
-            spread = (
-                named.show(low)
-                if len(values) == 1
-                else f"{named.show(min(values))} to {named.show(max(values))}"
-            )
-            parts.append(f"{shown.name} was measured at {_CAPACITY.show(low_rate)} only, {spread}")
-        else:
-            parts.append(f"{shown.name} goes from {named.show(low)} at {_CAPACITY.show(low_rate)} to "
-                         f"{named.show(high)} at {_CAPACITY.show(high_rate)}")
-    return f"{named.label}: {'; '.join(parts)}." if parts else f"No run has a {named.label}."
+    parts = [said for shown, runs in series if (said := _held(shown, runs, tbt))]
+    told = capitalised("; ".join(parts)) + "." if parts else "No run was judged against the SLO."
+    # The rings are drawn for the confirmed runs that carry a figure.
+    ringed = any(run is shown.setting.confirmed for shown, runs in series for run, *_ in _measured(runs, tbt))
+    rings = ", ringed ones are from freshly started engines" if ringed else ""
+    return f"{told} Open marks do not hold{rings}; lines join the medians of each rate."
+
+
+def _held(shown: ShownSetting, runs: Sequence[Figures], tbt: ChartMetric) -> str:
+    """Up to which rate a setting held the SLO, and where it did not; empty where nothing was judged."""
+    held = [run for run in runs if run.holds]
+    missed = [run for run in runs if run.missed]
+    if not held and not missed:
+        return f"no run of {shown.name} counts" if any(run.holds is False for run in runs) else ""
+    if not held:
+        return f"{shown.name} misses the SLO at every rate tried, down to {_at(missed[0], tbt)}"
+    if not missed:
+        return f"{shown.name} holds the SLO at every rate tried, up to {_at(held[-1], tbt)}"
+    within = (missed[0].rate_rps or 0.0) <= (held[-1].rate_rps or 0.0)
+    misses = ", but also misses it at" if within else " and misses it from"
+    return f"{shown.name} holds the SLO up to {_at(held[-1], tbt)}{misses} {_at(missed[0], tbt)}"
+
+
+def _at(run: Figures, tbt: ChartMetric) -> str:
+    named = tbt.quantity
+    return f"{_CAPACITY.show(run.rate_rps)} ({named.label} {named.show(run.values.get(named.key))})"

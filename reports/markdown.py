@@ -52,7 +52,8 @@ def _block(block: Block | Details) -> str:
         case Bullets():
             return "\n".join(f"- {escape(item)}" for item in block.items)
         case Command():
-            return f"{escape(block.label)}:\n\n{_fenced(block.text)}"
+            note = f"\n\n{escape(block.note)}" if block.note else ""
+            return f"{escape(block.label)}:\n\n{_fenced(block.text)}{note}"
         case Facts():
             return _rows(
                 ("", ""), [(f"**{escape(name)}**", escape(text)) for name, text in block.items], frozenset()

@@ -1,10 +1,12 @@
 """Which figures the SLO of a study is about, in the units that charts use."""
 
+import re
 from dataclasses import dataclass
 
 from reports.quantities import Quantity, figure_key, quantity
 from reports.study import Objective, Study
 
+_PERCENTILE = re.compile(r"p(\d+(?:\.\d+)?)_.+")
 _TO_MS = {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3}
 
 
@@ -22,6 +24,15 @@ class ChartMetric:
             return ""
         bound = "at least" if self.quantity.better == "higher" else "at most"
         return f"SLO: {bound} {self.quantity.show(self.limit)}"
+
+    @property
+    def allowed_share(self) -> float | None:
+        """The share of samples that may lie beyond the limit: 0.01 for a p99, 0 for a maximum; None for
+        a statistic that allows no such reading, as a mean."""
+        if match := _PERCENTILE.fullmatch(self.quantity.key):
+            return 1 - float(match[1]) / 100
+        stat = self.quantity.key.partition("_")[0]
+        return {"median": 0.5, "max": 0.0}.get(stat)
 
 
 def chart_metric(study: Study, metric: str, otherwise: str) -> ChartMetric:

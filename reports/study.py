@@ -64,12 +64,20 @@ class Figures:
     values: Mapping[str, float | None]
     capacity_rps: float | None = None
     seconds: float | None = None
+    outcome: str = ""
+    """The tuner's word for the run; empty where it wrote none."""
+
+    @property
+    def missed(self) -> bool:
+        """Whether an objective was missed; a run that failed by its load or its client alone is none."""
+        return self.holds is False and self.judgement.holds is not True
 
     @property
     def slo_word(self) -> str:
-        """Whether the run held, in a word or two: its SLO and a load that the engine could sustain."""
+        """Whether the run held, in a word or two: its SLO, a load that the engine could sustain, and a
+        client that kept up."""
         if self.holds is False and self.judgement.holds:
-            return "overloaded"
+            return self.outcome.replace("_", " ") or "met, run not counted"
         return "not judged" if self.holds is None else "holds" if self.holds else "missed"
 
 

@@ -121,6 +121,7 @@ def _figures(value: object) -> Figures | None:
         values={canonical(name): value for name, value in numbers(data.get("figures")).items()},
         capacity_rps=number(data.get("capacity_rps")),
         seconds=number(data.get("seconds")),
+        outcome=text(data.get("outcome")),
     )
 
 

@@ -1,11 +1,14 @@
 """A study as a document: what to run, why, what it costs, and whether to believe it."""
 
+from pathlib import PurePath
+
 from reports.comparison import COMPARED, Comparison, Difference, compare, optimism, same_setting, traded
 from reports.definitions import definitions
 from reports.document import (
     Block,
     Bullets,
     Command,
+    Details,
     Document,
     Facts,
     Headline,
@@ -21,7 +24,8 @@ from reports.objectives import chart_metric
 from reports.quantities import capitalised, duration, quantity
 from reports.shown_settings import shown_settings
 from reports.study import Setting, Study
-from reports.study_tables import comparison_table, environment_facts, slo_table, trials_table, workload_facts
+from reports.study_facts import environment_facts, knob_value, serve_note, setting_facts, workload_facts
+from reports.study_tables import comparison_table, runs_table, slo_table, trials_table
 from reports.survival_chart import Curve, survival_chart
 from reports.trials_chart import trials_chart
 
@@ -46,7 +50,7 @@ def study_document(study: Study, evidence: Evidence) -> Document:
         _comparison(study, comparison),
         Section("gaps", "Where streams stall", (*_missing(evidence.missing), _survival(study, evidence))),
         Section("load", "Under load", (load_chart(study),)),
-        Section("tried", "What was tried", (trials_chart(study), *_trials(study))),
+        Section("tried", "What was tried", (trials_chart(study), *_trials(study, evidence))),
         Section(
             "workload", "Workload", _facts(workload_facts(study), "The study does not describe its workload.")
         ),
@@ -57,7 +61,7 @@ def study_document(study: Study, evidence: Evidence) -> Document:
         ),
         definitions([*(quantity(key) for key in COMPARED), *slo_metrics], tuned=True),
     )
-    model = str(study.environment.get("model") or "")
+    model = _model_name(str(study.environment.get("model") or ""))
     made = f"stallfree {study.version}" if study.version else "stallfree"
     return Document(
         title="Scheduler settings" + (f" for {model}" if model else ""),
@@ -67,16 +71,35 @@ def study_document(study: Study, evidence: Evidence) -> Document:
     )
 
 
+def _model_name(model: str) -> str:
+    """A name as on the Hub as it is; of a path its last part. The environment shows it whole."""
+    return model if model.count("/") == 1 and not model.startswith("/") else PurePath(model).name
+
+
 def verdict_line(study: Study) -> tuple[str, Tone, str]:
     """The verdict in a few words, its tone, and the one sentence that explains it."""
     status, tone = _STATUS.get(study.verdict, (capitalised(study.verdict.replace("_", " ")), "muted"))
-    return status, tone, study.verdict_text or _own_words(study)
+    return status, tone, ended(study.verdict_text) or _own_words(study)
+
+
+def confirmation_doubt(study: Study) -> str:
+    """What went wrong when the recommendation was confirmed; empty where nothing did or a warning says it."""
+    note = study.recommended.note if study.recommended else ""
+    if not note or note in study.warnings:
+        return ""
+    return ended(f"Confirmation of the recommended setting: {note}")
+
+
+def ended(sentence: str) -> str:
+    """Words of the tuner as a sentence of their own, with a capital and a full stop."""
+    whole = capitalised(sentence.strip())
+    return whole if not whole or whole.endswith((".", "!", "?")) else f"{whole}."
 
 
 def _verdict(study: Study, comparison: Comparison | None) -> Section:
     status, tone, sentence = verdict_line(study)
     blocks: list[Block] = [Headline(status, tone, sentence, _tiles(comparison))]
-    blocks += [Notice(warning) for warning in study.warnings]
+    blocks += [Notice(ended(warning)) for warning in study.warnings]
     chosen = study.recommended
     if chosen is None:
         unfinished = study.verdict == "unfinished"
@@ -84,8 +107,10 @@ def _verdict(study: Study, comparison: Comparison | None) -> Section:
         blocks.append(Notice(said, "Missing"))
     else:
         if chosen.serve_command:
-            blocks.append(Command(chosen.serve_command, "Serve with the recommended settings"))
-        blocks.append(Facts(_setting_facts(chosen)))
+            which = "recommended" if study.verdict != "not_confirmed" else "unconfirmed"
+            label = f"Serve with the {which} settings"
+            blocks.append(Command(chosen.serve_command, label, serve_note(study)))
+        blocks.append(setting_facts(chosen))
         blocks += _read_back(chosen)
     return Section("verdict", "Verdict", tuple(blocks))
 
@@ -107,24 +132,12 @@ def _tiles(comparison: Comparison | None) -> tuple[KeyFigure, ...]:
 def _tile(item: Difference, comparison: Comparison) -> KeyFigure:
     named = item.quantity
     against = f"default {named.show(item.default)}"
-    if named.key == "capacity_rps" and item.default is None and comparison.default_never_held:
-        against = "default held the SLO at no rate"
+    lowest = comparison.default_failed_down_to_rps
+    if named.key == "capacity_rps" and item.default is None and lowest is not None:
+        against = f"default none, tried down to {named.show(lowest)}"
     tone: Tone = "good" if item.effect == "better" else "bad" if item.effect == "worse" else ""
     value, _, unit = named.show(item.recommended).partition("\u00a0")
     return KeyFigure(capitalised(named.label), value, unit, against, tone)
-
-
-def _setting_facts(chosen: Setting) -> tuple[tuple[str, str], ...]:
-    facts = [(capitalised(name.replace("_", " ")), _plain(value)) for name, value in chosen.knobs.items()]
-    if chosen.config_file:
-        facts.append(
-            ("Configuration file", f"{chosen.config_file} (vllm serve --config {chosen.config_file})")
-        )
-    return tuple(facts)
-
-
-def _plain(value: object) -> str:
-    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
 
 
 def _read_back(chosen: Setting) -> list[Block]:
@@ -132,7 +145,7 @@ def _read_back(chosen: Setting) -> list[Block]:
         unread = "The settings have not been read back from an engine started with this configuration."
         return [Notice(unread, "Note")]
     changed = [
-        f"{name.replace('_', ' ')} is {_plain(got)} instead of {_plain(chosen.knobs.get(name))}"
+        f"{name.replace('_', ' ')} is {knob_value(got)} instead of {knob_value(chosen.knobs[name])}"
         for name, got in chosen.effective_knobs.items()
         if name in chosen.knobs and got != chosen.knobs[name]
     ]
@@ -154,9 +167,11 @@ def _comparison(study: Study, comparison: Comparison | None) -> Section:
         if comparison.caution:
             blocks.append(Notice(comparison.caution))
         blocks.append(comparison_table(comparison))
-    for name, setting in (("default", study.default), ("recommended setting", study.recommended)):
-        if setting is not None and setting.note:
-            blocks.append(Notice(f"Confirmation of the {name}: {setting.note}"))
+    # That the default misses the SLO is no warning, it is why there is another recommendation.
+    if study.default is not None and study.default.note:
+        blocks.append(Notice(ended(f"Confirmation of the default: {study.default.note}"), "Note"))
+    if doubt := confirmation_doubt(study):
+        blocks.append(Notice(doubt))
     if study.recommended is not None and (said := optimism(study.recommended)):
         blocks.append(Paragraph(said))
     blocks.append(slo_table(study) if study.slo else Notice("The study names no SLO.", "Missing"))
@@ -171,16 +186,18 @@ def _survival(study: Study, evidence: Evidence) -> Block:
         if sketch is not None:
             curves.append(Curve(shown.name, shown.colour, shown.dash, sketch))
     caution = "" if evidence.alike else "The two runs offered different loads."
-    return survival_chart(curves, limit_ms=metric.limit, caution=caution)
+    return survival_chart(curves, slo=metric, caution=caution)
 
 
-def _trials(study: Study) -> tuple[Block, ...]:
+def _trials(study: Study, evidence: Evidence) -> tuple[Block | Details, ...]:
     if not study.trials:
         return (Notice("No trial has finished yet.", "Missing"),)
     count = "1 trial" if len(study.trials) == 1 else f"{len(study.trials)} trials"
     spent = f" in {duration(study.wall_seconds)}" if study.wall_seconds is not None else ""
     starts = f", engine starts: {study.engine_starts}" if study.engine_starts is not None else ""
-    return (Paragraph(f"{count}{spent}{starts}."), trials_table(study))
+    runs = runs_table(study, evidence.unlisted)
+    folded = (Details(f"All {len(runs.rows)} runs", (runs,)),) if runs.rows else ()
+    return (Paragraph(f"{count}{spent}{starts}."), trials_table(study), *folded)
 
 
 def _missing(reasons: tuple[str, ...]) -> tuple[Block, ...]:

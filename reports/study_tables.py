@@ -1,16 +1,17 @@
-"""The tables of a study: figures side by side, objectives, trials, workload and environment."""
+"""The tables of a study: figures side by side, objectives, trials and runs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from reports.comparison import Comparison, change_text
-from reports.document import Cell, Facts, Table, Tone, table
+from reports.comparison import Comparison, Difference, capacity_words, change_text
+from reports.document import Cell, Table, Tone, table
+from reports.evidence import UnlistedRun
 from reports.objectives import chart_metric
 from reports.quantities import NONE, capitalised, duration, quantity, show
-from reports.study import Judgement, Objective, ObjectiveResult, Setting, Study, knobs_label
-from reports.tolerant import mappings, number
+from reports.study import Judgement, Objective, ObjectiveResult, Setting, Study, Trial, knobs_label
 
 _EFFECT_TONE: dict[str, Tone] = {"better": "good", "worse": "bad"}
+_OUTCOMES = {"ok": "holds", "slo_violated": "missed"}
 _OUTCOME_TONE: dict[str, Tone] = {"ok": "good", "slo_violated": "muted", "unfinished": "muted"}
 
 
@@ -23,12 +24,22 @@ def comparison_table(comparison: Comparison) -> Table:
         rows.append(
             [
                 capitalised(item.quantity.heading),
-                show(item.default),
-                show(item.recommended),
+                *compared_values(comparison, item),
                 Cell(change_text(item), _EFFECT_TONE.get(item.effect, "")),
             ]
         )
     return table(("figure", "default", "recommended", "change"), rows, numeric=(1, 2, 3))
+
+
+def compared_values(comparison: Comparison, item: Difference, *, units: bool = False) -> tuple[str, str]:
+    """The two values of one figure; of a missing capacity what is known instead."""
+    said = item.quantity.show if units else show
+    missing = capacity_words(comparison) if item.quantity.key == "capacity_rps" else (NONE, NONE)
+    values = (item.default, item.recommended)
+    default, recommended = (
+        word if value is None else said(value) for value, word in zip(values, missing, strict=True)
+    )
+    return default, recommended
 
 
 def slo_table(study: Study) -> Table:
@@ -78,13 +89,16 @@ def trials_table(study: Study) -> Table:
                 trial.label,
                 knobs_label(trial.knobs) + _standing(study, trial.knobs),
                 trial.source or NONE,
-                Cell(trial.outcome.replace("_", " "), _OUTCOME_TONE.get(trial.outcome, "bad")),
+                Cell(
+                    _OUTCOMES.get(trial.outcome, trial.outcome.replace("_", " ")),
+                    _OUTCOME_TONE.get(trial.outcome, "bad"),
+                ),
                 show(trial.capacity_rps),
+                str(len(trial.runs)),
                 show(run.rate_rps if run else None),
                 show(values.get(tbt.key)),
                 show(values.get(fluid.key)),
-                run.slo_word if run else "not judged",
-                duration(trial.seconds),
+                duration(_spent(trial)),
                 trial.note,
             ]
         )
@@ -93,63 +107,50 @@ def trials_table(study: Study) -> Table:
             "trial",
             "setting",
             "from",
-            "outcome",
+            "SLO",
             capacity.heading,
+            "runs",
             "judged at (requests/s)",
             tbt.heading,
             fluid.heading,
-            "SLO",
             "time",
             "note",
         ),
         rows,
-        numeric=(0, 4, 5, 6, 7, 9),
+        numeric=(0, 4, 5, 6, 7, 8, 9),
     )
 
 
-def workload_facts(study: Study) -> Facts:
-    """The workload's name, its components and their lengths, its arrivals and its digest."""
-    workload = study.workload
-    facts = [
-        (label, str(workload[name]))
-        for name, label in (("name", "Name"), ("description", "Description"))
-        if workload.get(name)
+def runs_table(study: Study, unlisted: Sequence[UnlistedRun]) -> Table:
+    """Every run of the study by the name of its directory, which numbers them in their order: those of
+    trials, the scouts and the confirmations, also those that the study's JSON does not name."""
+    tbt, fluid = chart_metric(study, "tbt", "p99").quantity, chart_metric(study, "fluidity", "p10").quantity
+    known = {
+        run.run or f"{NONE} {position}": (trial.label, trial.knobs, run)
+        for trial in study.trials
+        for position, run in enumerate(trial.runs)
+    }
+    for setting in (study.default, study.recommended):
+        if setting and setting.confirmed:
+            known[setting.confirmed.run] = ("fresh engine", setting.knobs, setting.confirmed)
+    for item in unlisted:
+        where = "fresh engine" if "-confirm" in item.figures.run else NONE
+        known[item.figures.run] = (where, item.knobs, item.figures)
+    rows: list[list[Cell | str]] = [
+        [
+            name.removeprefix("runs/") or NONE,
+            trial,
+            knobs_label(knobs),
+            show(run.rate_rps),
+            show(run.values.get("completed")),
+            show(run.values.get(tbt.key)),
+            show(run.values.get(fluid.key)),
+            run.slo_word,
+        ]
+        for name, (trial, knobs, run) in sorted(known.items())
     ]
-    for part in mappings(workload.get("components")):
-        weight = number(part.get("weight"))
-        facts.append(
-            (
-                f"Component {part.get('name') or NONE}",
-                f"weight {show(weight)}, prompt {part.get('input') or NONE}, "
-                f"output {part.get('output') or NONE}",
-            )
-        )
-    for name, label, unit in (
-        ("mean_input", "Mean prompt", "tokens"),
-        ("mean_output", "Mean output", "tokens"),
-        ("burstiness", "Burstiness (1 is Poisson)", ""),
-    ):
-        if (value := number(workload.get(name))) is not None:
-            facts.append((label, show(value, unit)))
-    if workload.get("digest"):
-        facts.append(("Digest", str(workload["digest"])))
-    facts += _deadline_facts(study.deadlines) if facts else []
-    return Facts(tuple(facts))
-
-
-def environment_facts(study: Study) -> Facts:
-    """Engine, model, machine and what the study cost, one line each."""
-    facts = list(flat(study.environment))
-    facts += [
-        (label, text)
-        for label, value, text in (
-            ("Engine starts", study.engine_starts, str(study.engine_starts)),
-            ("Engine time", study.engine_seconds, duration(study.engine_seconds)),
-            ("Total time", study.wall_seconds, duration(study.wall_seconds)),
-        )
-        if value is not None
-    ]
-    return Facts(tuple(facts))
+    columns = ("run", "trial", "setting", "rate (requests/s)", "completed", tbt.heading, fluid.heading, "SLO")
+    return table(columns, rows, numeric=(3, 4, 5, 6))
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -165,35 +166,18 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str
             yield capitalised(label), {"True": "yes", "False": "no"}.get(str(value), str(value))
 
 
-def _deadline_facts(deadlines: Mapping[str, Any]) -> list[tuple[str, str]]:
-    facts = [
-        (label, show(value, "ms"))
-        for name, label in (
-            ("decode_ms", "Deadline between tokens"),
-            ("prefill_slack_ms", "Slack for the first token"),
-            ("decode_step_ms", "Step of a small decode batch"),
-        )
-        if (value := number(deadlines.get(name))) is not None
-    ]
-    if (budget := number(deadlines.get("analytic_budget"))) is not None:
-        facts.append(("Analytic budget", show(budget, "tokens")))
-    points = [(number(p.get("tokens")), number(p.get("ms"))) for p in mappings(deadlines.get("curve"))]
-    known = [
-        f"{show(tokens)} tokens in {show(ms, 'ms')}"
-        for tokens, ms in points
-        if tokens is not None and ms is not None
-    ]
-    if known:
-        facts.append(("Lone prefill", "; ".join(known)))
-    return facts
-
-
 def _observed(setting: Setting | None, objective: str) -> Cell:
     judgement = setting.best.judgement if setting and setting.best else Judgement()
     for result in judgement.objectives:
         if objective in (result.objective, result.text):
             return objective_cell(result)
     return Cell(f"{NONE} not judged", "muted")
+
+
+def _spent(trial: Trial) -> float | None:
+    # A trial that only scouts had played took no time of its own.
+    times = [run.seconds for run in trial.runs if run.seconds is not None]
+    return max(filter(None, (trial.seconds, sum(times))), default=trial.seconds)
 
 
 def _standing(study: Study, knobs: Mapping[str, Any]) -> str:

@@ -27,30 +27,20 @@ class Survival:
 
     None where fewer than one gap would lie beyond: percentiles of too few samples are not
     stated. `longest_ms` is the longest gap, `share_zero` the share of gaps of 0 (several
-    tokens came in one read), `n` the number of gaps.
+    tokens came in one read), `n` the number of gaps, `n_longer` how many of them are longer than
+    `limit_ms`; both are None where there is no limit.
     """
 
     gap_ms: tuple[float | None, ...]
     n: int
     longest_ms: float | None
     share_zero: float | None
+    limit_ms: float | None = None
+    n_longer: int | None = None
 
     def at(self, level: float) -> float | None:
         """The gap that this share of all gaps exceeds; `level` is one of LEVELS."""
         return self.gap_ms[LEVELS.index(level)]
-
-    def share_longer(self, limit_ms: float) -> float | None:
-        """The share of gaps longer than `limit_ms`, read from the sketch (linear in the logarithm
-        of the share); 0 when the longest gap is within it, None without gaps."""
-        if self.longest_ms is None:
-            return None
-        if self.longest_ms <= limit_ms:
-            return 0.0
-        known = [(gap, level) for gap, level in zip(self.gap_ms, LEVELS, strict=True) if gap is not None]
-        gaps, levels = [0.0] + [gap for gap, _ in known], [1.0] + [level for _, level in known]
-        if gaps[-1] < limit_ms:
-            gaps, levels = [*gaps, self.longest_ms], [*levels, 1.0 / self.n]
-        return float(np.exp(np.interp(limit_ms, gaps, np.log(levels))))
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON; `share_longer` and `gap_ms` are parallel lists."""
@@ -60,18 +50,22 @@ class Survival:
             "n": self.n,
             "longest_ms": self.longest_ms,
             "share_zero": self.share_zero,
+            "limit_ms": self.limit_ms,
+            "n_longer": self.n_longer,
         }
 
 
-def survival(gaps_ns: npt.NDArray[np.int64]) -> Survival:
+def survival(gaps_ns: npt.NDArray[np.int64], limit_ms: float | None = None) -> Survival:
     """The sketch of pooled gaps between tokens, shape (n,), in nanoseconds; percentiles are linear."""
     n = len(gaps_ns)
+    n_longer = None if limit_ms is None else int(np.count_nonzero(gaps_ns > limit_ms * 1e6))
     if n == 0:
-        return Survival((None,) * len(LEVELS), 0, None, None)
+        return Survival((None,) * len(LEVELS), 0, None, None, limit_ms, n_longer)
     gaps = np.quantile(gaps_ns, 1.0 - np.asarray(LEVELS)) / 1e6
     # 1e-9 forgives the rounding of levels such as 0.01 in n * level >= 1.
     sayable = tuple(
         round(float(gap), 4) if n * level >= 1 - 1e-9 else None
         for gap, level in zip(gaps, LEVELS, strict=True)
     )
-    return Survival(sayable, n, round(float(gaps_ns.max()) / 1e6, 4), float(np.mean(gaps_ns == 0)))
+    longest_ms, share_zero = round(float(gaps_ns.max()) / 1e6, 4), float(np.mean(gaps_ns == 0))
+    return Survival(sayable, n, longest_ms, share_zero, limit_ms, n_longer)

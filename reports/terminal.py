@@ -18,8 +18,9 @@ from reports.document import Table as DocumentTable
 from reports.quantities import capitalised, quantity, show
 from reports.run_view import RunView
 from reports.study import Judgement, Study, knobs_label
-from reports.study_report import verdict_line
-from reports.study_tables import objective_cell, objective_name, slo_table
+from reports.study_facts import serve_note
+from reports.study_report import confirmation_doubt, ended, verdict_line
+from reports.study_tables import compared_values, objective_cell, objective_name, slo_table
 
 _STYLES: dict[Tone, str] = {"": "", "good": "green", "bad": "red", "muted": "dim"}
 _COMMAND_WIDTH = 76
@@ -37,7 +38,8 @@ def study_screen(study: Study, files: Mapping[str, str]) -> RenderableType:
     """
     status, tone, sentence = verdict_line(study)
     parts: list[RenderableType] = [Text.assemble((status, f"bold {_STYLES[tone]}".strip()), f". {sentence}")]
-    parts += [Text(f"Warning: {warning}", style="yellow") for warning in study.warnings]
+    warnings = [*map(ended, study.warnings), *filter(None, [confirmation_doubt(study)])]
+    parts += [Text(f"Warning: {warning}", style="yellow") for warning in warnings]
     if study.recommended is not None:
         parts.append(Text.assemble(("Setting  ", "bold"), knobs_label(study.recommended.knobs)))
     comparison = compare(study)
@@ -48,7 +50,11 @@ def study_screen(study: Study, files: Mapping[str, str]) -> RenderableType:
     if study.slo:
         parts.append(_rich_table(slo_table(study)))
     if study.recommended is not None and study.recommended.serve_command:
-        parts.append(_titled("Serve with", Text(shell_lines(study.recommended.serve_command))))
+        lines: list[RenderableType] = [Text(shell_lines(study.recommended.serve_command))]
+        if note := serve_note(study):
+            how, _, command = note.partition(": ")
+            lines.append(Text(f"{how}:\n{shell_lines(command)}", style="dim"))
+        parts.append(_titled("Serve with", Group(*lines)))
     return _spaced([*parts, *_files(files)])
 
 
@@ -114,8 +120,7 @@ def _compared(comparison: Comparison, *, with_trade: bool) -> list[RenderableTyp
         if item.default is None and item.recommended is None:
             continue
         style = {"better": "green", "worse": "red"}.get(item.effect, "")
-        named = item.quantity
-        figures.add_row(capitalised(named.label), named.show(item.default), named.show(item.recommended),
+        figures.add_row(capitalised(item.quantity.label), *compared_values(comparison, item, units=True),
                         Text(change_text(item), style=style))
     parts: list[RenderableType] = [figures, Text(comparison.basis, style="dim")]
     if comparison.caution:
@@ -126,7 +131,7 @@ def _compared(comparison: Comparison, *, with_trade: bool) -> list[RenderableTyp
 
 
 def _table(*columns: str, right: Sequence[int] = ()) -> Table:
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, header_style="bold")
     for position, name in enumerate(columns):
         made.add_column(name, justify="right" if position in right else "left", overflow="fold")
     return made
@@ -156,4 +161,8 @@ def _files(files: Mapping[str, str]) -> list[RenderableType]:
 
 def _spaced(parts: Sequence[RenderableType]) -> RenderableType:
     # rich tables bring their own blank lines; text needs one between paragraphs.
-    return Group(*(part if isinstance(part, Table) else Padding(part, (0, 0, 1, 0)) for part in parts))
+    spaced: list[RenderableType] = []
+    for part, following in zip(parts, [*parts[1:], None], strict=True):
+        bare = isinstance(part, Table) or isinstance(following, Table)
+        spaced.append(part if bare else Padding(part, (0, 0, 1, 0)))
+    return Group(*spaced)

@@ -18,7 +18,7 @@ from tuner.progress import StudyProgress
 from tuner.seeds import run_seed
 from tuner.study import Study
 
-_STEPS_DOWN = 3
+STEPS_DOWN = 2
 """Rates below the searched capacity that are tried when it does not hold on fresh arrivals."""
 RUN_FACTOR = 2.0
 """A confirming run measures this many times as long as a search run."""
@@ -58,7 +58,7 @@ class Confirmer:
         rates = [rate_rps]
         if self._study.config.rate_rps is None:
             ladder = Ladder(rate_rps, self._study.config.rate_step)
-            rates += [ladder.rate_rps(-step) for step in range(1, _STEPS_DOWN + 1)]
+            rates += [ladder.rate_rps(-step) for step in range(1, STEPS_DOWN + 1)]
         return await self._fresh(knobs, self._study.recommended_config, rates, "confirm-recommended")
 
     async def default(self, knobs: Knobs, rate_rps: float) -> Confirmation:

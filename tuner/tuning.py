@@ -4,6 +4,7 @@ import random
 from dataclasses import asdict, replace
 from typing import Any
 
+from bench import OutputError
 from engine_adapter.clock import Clock
 from engine_adapter.knobs import KnobLimits, Knobs
 from engine_adapter.machine import machine_facts
@@ -24,8 +25,8 @@ from tuner.trial import TrialRecord
 from workloads import UsageError
 
 _STARTUP_TRIALS = 4
-_FRESH_START_S = 35.0
-"""Guess of an engine's start, until one was timed."""
+_DRAIN_S, _STOP_S = 1.5, 3.0
+"""What is set aside for the end of a run and for stopping an engine."""
 
 
 async def tune_study(study: Study, maker: EngineMaker, slo: Slo, *, clock: Clock,
@@ -37,6 +38,10 @@ async def tune_study(study: Study, maker: EngineMaker, slo: Slo, *, clock: Clock
     tuning = _Tuning(study, maker, slo, clock, progress)
     try:
         return await tuning.run()
+    except OSError as error:
+        # The journal of trials is written by a library; what we write ourselves is mapped where it is.
+        raise OutputError(f"cannot go on with the study in {study.directory}: {error.strerror or error}; "
+                          f"free space there and add --resume") from error
     finally:
         await tuning.close()
 
@@ -143,10 +148,13 @@ class _Tuning:
         saved = self._study.state.environment["limits"]
         limits = info.limits if info is not None else KnobLimits(**saved)
         space = SearchSpace.for_engine(default, limits, longest_prompt=config.workload.longest_prompt)
+        budgets = config.token_budgets or space.token_budgets
+        # A budget smaller than every choice of sequences comes with as many sequences as it carries.
+        seqs = config.max_seqs or tuple({*space.max_seqs, min(*budgets, *space.max_seqs)})
         space = replace(
             space,
-            token_budgets=config.token_budgets or space.token_budgets,
-            max_seqs=config.max_seqs or space.max_seqs,
+            token_budgets=budgets,
+            max_seqs=seqs,
             thresholds=space.thresholds if config.thresholds is None else config.thresholds,
         )
         return space.including(*(knobs for knobs, _ in self._first_settings(default)))
@@ -178,8 +186,10 @@ class _Tuning:
         config = self._study.config
         if config.time_budget_s is None:
             return None
-        start = self._study.state.environment.get("start_seconds") or _FRESH_START_S
-        confirming = 2 * (start + 5.0 + config.run_seconds * RUN_FACTOR + config.warmup_seconds)
+        start: float = self._study.state.environment["start_seconds"]
+        run = config.run_seconds * RUN_FACTOR + config.warmup_seconds + _DRAIN_S
+        # Two fresh engines with a run each, and one step down for the recommended one.
+        confirming = 2 * (start + _STOP_S + run) + run
         return self._began_ns + round((config.time_budget_s - confirming) * 1e9)
 
     async def _confirm(self, best: TrialRecord) -> None:

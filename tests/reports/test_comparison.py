@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -6,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.comparison import compare, optimism, traded
+from reports.comparison import capacity_words, change_text, compare, optimism, traded
 from reports.quantities import NONE, canonical, change, digits, duration, figure_key, quantity, show
 from reports.study_file import load_study, study_from
 
@@ -88,8 +89,9 @@ def test_a_default_that_never_held_has_no_capacity_to_compare(finished: Path) ->
     """The report says that the default held the SLO at no rate, instead of a bare dash."""
     comparison = compare(load_study(finished))
     assert comparison is not None
-    assert comparison.default_never_held
-    assert "no rate that was tried" in traded(comparison)[0]
+    assert comparison.default_failed_down_to_rps == 0.8
+    assert "at no rate down to 0.8\u00a0requests/s" in traded(comparison)[0]
+    assert capacity_words(comparison)[0] == "none down to 0.8"
 
 
 def test_the_optimism_of_the_search_is_stated(finished: Path) -> None:
@@ -97,6 +99,24 @@ def test_the_optimism_of_the_search_is_stated(finished: Path) -> None:
     study = load_study(finished)
     assert study.recommended is not None
     assert "p99 TBT" in optimism(study.recommended)
+
+
+def test_latencies_of_search_and_confirmation_name_their_rates(finished: Path) -> None:
+    """Where the confirmation had to step down, its figures are not those of the search's rate."""
+    chosen = load_study(finished).recommended
+    assert chosen is not None
+    assert chosen.search is not None
+    assert chosen.confirmed is not None
+    lower = replace(chosen, search=replace(chosen.search, rate_rps=1.4))
+    assert "those at 1.40\u00a0requests/s, the others at 1.20" in optimism(lower)
+    assert "the others at" not in optimism(replace(chosen, search=chosen.confirmed))
+
+
+def test_equal_figures_without_a_better_direction_are_no_change() -> None:
+    """As many completed requests as before is said in words, not as a percentage of zero."""
+    comparison = compare(two({"completed": 69.0}, {"completed": 69.0}))
+    assert comparison is not None
+    assert change_text(comparison.of("completed")) == "no change"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
 import io
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -64,3 +66,23 @@ def test_long_commands_can_be_copied_from_the_screen() -> None:
     assert all(line.endswith(" \\") for line in lines[:-1])
     assert max(map(len, lines)) <= 78
     assert " ".join(line.removesuffix(" \\").strip() for line in lines) == command
+
+
+def test_the_screen_leaves_one_blank_line_and_breaks_no_row(finished: Path) -> None:
+    """No two blank lines follow one another, and each figure stands on one line at 80 columns."""
+    lines = [line.rstrip() for line in printed(study_screen(load_study(finished), {})).splitlines()]
+    assert all(one or other for one, other in pairwise(lines))
+    (gap,) = [line for line in lines if line.lstrip().startswith("Longest gap between")]
+    assert gap.split()[:4] == ["Longest", "gap", "between", "tokens"]
+    assert any("none down to 0.8" in line for line in lines)
+
+
+def test_what_spoilt_the_confirmation_is_on_the_screen(finished: Path) -> None:
+    """A confirmation that failed says why, once."""
+    study = load_study(finished)
+    assert study.recommended is not None
+    spoilt = replace(study, recommended=replace(study.recommended, note="the client sent late"))
+    assert "Warning: Confirmation of the recommended setting: the client sent late." in printed(
+        study_screen(spoilt, {}), width=200)
+    warned = replace(spoilt, warnings=("the client sent late",))
+    assert printed(study_screen(warned, {})).count("client sent late") == 1

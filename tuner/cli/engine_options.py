@@ -64,6 +64,10 @@ def launch_from_options(
         "tensor_parallel_size": tensor_parallel_size, **_parsed(engine_arg or []),
     }
     args |= {name: value for name, value in given.items() if value is not None}
+    longest = args.get("max_model_len")
+    if longest is not None and workload.longest_request > longest:
+        raise UsageError(f"the workload's longest request is {workload.longest_request} tokens, above "
+                         f"--max-model-len {longest}: raise it or use shorter lengths")
     return VllmLaunch(resolve_model(model or BUNDLED_MODEL), args, ceiling_budget=ceiling_budget)
 
 

@@ -125,6 +125,9 @@ def _config(asked: "dict[str, Any]", num_trials: int | None, max_minutes: float 
     budgets, seqs, thresholds = (
         parse_choices(asked[name]) if name in asked else None
         for name in ("token_budget", "max_num_seqs", "long_prefill_token_threshold"))
+    if budgets and seqs and budgets[0] < seqs[0]:
+        raise UsageError(f"a token budget of {budgets[0]} is below every --max-num-seqs ({seqs[0]}): running "
+                         f"decodes would be left out of steps; add a smaller --max-num-seqs")
     if (asked.get("rate") or 1.0) <= 0:
         raise UsageError(f"--rate must be above 0, got {asked['rate']}")
     for name in ("run_seconds", "decode_deadline_ms"):
@@ -213,11 +216,11 @@ def _tune(study: "Study", ready_timeout_s: float, *, as_json: bool) -> int:
                       f"tune run --resume -o {study.directory.parent} -e {study.directory.name}",
                       markup=False, highlight=False, soft_wrap=True)
         return 130
-    files = _files(study)
-    write_report([study.directory], "html", study.directory / "report.html")
-    console.print(study_screen(load_study(study.directory), files))
+    console.print(study_screen(load_study(study.directory), _files(study)))
     if as_json:
         typer.echo(json.dumps(result, indent=2))
+    # Last: a full disk must not take the answer off the screen.
+    write_report([study.directory], "html", study.directory / "report.html")
     return EXIT_CODES[result["verdict"]]
 
 
