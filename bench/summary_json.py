@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench.catalog import CATALOG
+from bench.delivery import delivery_delays_ns
 from bench.run import Outcome, Run
 from bench.sustainability import sustainable
 
@@ -101,6 +102,7 @@ def _ours(summary: "Summary") -> dict[str, Any]:
             "requested": int(run.output_len[run.ok].sum()), "actual": int(run.num_tokens[run.ok].sum()),
         },
         "warmup_excluded": int(run.warmup.sum()),
+        **_delivery(run),
         "client_loop_lag_p99_ms": None if lag_ns is None else lag_ns / 1e6,
         "steps": len(run.steps), "steps_lost": run.steps.lost,
         "deadlines": None if deadlines is None else {
@@ -117,6 +119,13 @@ def _ours(summary: "Summary") -> dict[str, Any]:
 
 def _rate(run: Run) -> float | str | None:
     return "inf" if run.rate_rps == math.inf else run.rate_rps
+
+
+def _delivery(run: Run) -> dict[str, float | None]:
+    delays = delivery_delays_ns(run)
+    stats = {"p50": 50, "p99": 99, "max": 100}
+    return {f"{name}_delivery_delay_ms": None if delays is None else float(np.percentile(delays, q)) / 1e6
+            for name, q in stats.items()}
 
 
 def _busiest_second(run: Run) -> float | None:

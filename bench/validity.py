@@ -2,14 +2,15 @@
 
 import numpy as np
 
+from bench.delivery import delivery_delays_ns
 from bench.run import NEVER, Bool, Int64, Outcome, Run, Validity
 
 LAG_FLOOR_NS = 5_000_000
 LAG_SHARE = 0.05
 """Late sends matter above the floor, above this share of the median TTFT, and above this share of the
 mean time between arrivals: below either of these neither the figures nor the load are changed by them."""
-LOOP_LAG_FLOOR_NS = 10_000_000
-LOOP_LAG_SHARE_OF_TTFT = 0.05
+LATE_READ_FLOOR_NS = 10_000_000
+LATE_READ_SHARE_OF_TTFT = 0.05
 """Late reads, by the same reasoning; a timer that fires late by 1 ms is normal (see WallClock)."""
 MIN_ACHIEVED_RATE = 0.97
 """Requests must be sent at this share of the planned rate at least."""
@@ -65,15 +66,25 @@ def _lateness(run: Run) -> list[str]:
         if rate is not None and rate < MIN_ACHIEVED_RATE:
             reasons.append(f"requests were sent at {rate:.1%} of the planned rate: lower the rate or give "
                            f"the client more CPU")
-    loop_lag = run.client.loop_lag_p99_ns
-    limit = max(LOOP_LAG_FLOOR_NS, LOOP_LAG_SHARE_OF_TTFT * median_ttft)
-    if loop_lag is not None and loop_lag > limit:
-        reasons.append(f"the client read late: event-loop lag p99 {loop_lag / 1e6:.1f} ms (limit "
-                       f"{limit / 1e6:.1f} ms); give it a CPU core of its own or lower the rate")
+    reasons += _late_reads(run, median_ttft)
     not_sent = int((run.measured & (run.outcome == Outcome.NOT_SENT)).sum())
     if not_sent and run.engine_failure is None:
         reasons.append(f"{not_sent} planned requests were never sent")
     return reasons
+
+
+def _late_reads(run: Run, median_ttft: float) -> list[str]:
+    """With a step log the delay of every token is known; without, a lagging event loop stands for it."""
+    delays, what = delivery_delays_ns(run), "tokens came"
+    late = None if delays is None else float(np.percentile(delays, 99))
+    if late is None and run.client.loop_lag_p99_ns is not None:
+        late, what = float(run.client.loop_lag_p99_ns), "event-loop lag"
+    limit = max(LATE_READ_FLOOR_NS, LATE_READ_SHARE_OF_TTFT * median_ttft)
+    if late is None or late <= limit:
+        return []
+    after = " after their engine step" if delays is not None else ""
+    return [f"the client read late: {what} p99 {late / 1e6:.1f} ms{after} (limit {limit / 1e6:.1f} ms); give "
+            f"it a CPU core of its own or lower the rate"]
 
 
 def _mean_gap_ns(run: Run, sent: Bool) -> float:

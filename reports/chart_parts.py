@@ -43,7 +43,7 @@ def figure(
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"family": "system-ui, sans-serif", "size": 13, "color": INK},
         "hoverlabel": {"bgcolor": PAPER, "bordercolor": GRID, "font": {"color": INK}, "align": "left"},
-        "legend": {"orientation": "h", "x": 0, "y": 1.02, "xanchor": "left", "yanchor": "bottom"},
+        "legend": {"orientation": "h", "x": 0, "y": 1.05, "xanchor": "left", "yanchor": "bottom"},
         "hovermode": "closest",
         "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": SOFT, "activecolor": ACCENT},
         "xaxis": {**_AXIS, **xaxis, "anchor": "y" if len(yaxes) == 1 else f"y{len(yaxes)}"},
@@ -75,15 +75,12 @@ def axis(title: str, **more: Any) -> dict[str, Any]:
     return {"title": {"text": title, "standoff": 8}, **more}
 
 
-def limit_line(value: float, label: str, yaxis: dict[str, Any], *, panel: int = 1) -> Mark:
-    """A dashed horizontal line across the panel that `yaxis` describes, its label at the left end,
-    where loads and budgets are small and marks are few."""
+def limit_line(value: float, label: str, *, panel: int = 1) -> Mark:
+    """A dashed horizontal line across a panel; its label stands above the panel, where no mark can be."""
     yref = "y" if panel == 1 else f"y{panel}"
-    # plotly places annotations on a logarithmic axis by the exponent, but shapes by the value.
-    height = math.log10(value) if yaxis.get("type") == "log" else value
     shape = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "yref": yref, "y0": value, "y1": value}
-    note = {"xref": "paper", "x": 0, "xanchor": "left", "yref": yref, "y": height, "yanchor": "bottom"}
-    return [{**shape, "line": _DASHED}], {**note, **_LABEL, "text": words(label)}
+    place = {"xref": "paper", "x": 1, "xanchor": "right", "yref": f"{yref} domain", "y": 1}
+    return [{**shape, "line": _DASHED}], {**place, "yanchor": "bottom", **_LABEL, "text": words(label)}
 
 
 def upright_line(value: float, label: str) -> Mark:
@@ -116,11 +113,16 @@ def words(text: str) -> str:
     return html.escape(text, quote=False)
 
 
-def value_ticks(values: Sequence[float], *, most: int = 9) -> dict[str, Any]:
-    """A logarithmic axis that is labelled at the values themselves, thinned to `most` of them."""
+def value_ticks(values: Sequence[float]) -> dict[str, Any]:
+    """A logarithmic axis that is labelled at the values themselves, but for those too close to the one
+    before; the largest always is. The page leaves out more where it is narrow."""
     distinct = sorted(set(values))
-    every = -(-len(distinct) // most)
-    return _labelled(distinct[::-1][::every][::-1])
+    least = math.log(distinct[-1] / distinct[0]) * _TICKS_APART
+    kept = distinct[:1]
+    for value in distinct[1:]:
+        if math.log(value / kept[-1]) >= least and math.log(distinct[-1] / value) >= least:
+            kept.append(value)
+    return _labelled([*kept, *distinct[-1:]] if len(distinct) > 1 else kept)
 
 
 def decade_ticks(values: Sequence[float]) -> dict[str, Any]:
@@ -170,3 +172,5 @@ def _labelled(ticks: Sequence[float]) -> dict[str, Any]:
 
 
 _WIDE = 8.0
+_TICKS_APART = 0.04
+"""The least distance of labels as a share of the axis: some 30 pixels of a wide page."""

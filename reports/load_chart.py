@@ -30,7 +30,7 @@ def load_chart(study: Study) -> Chart:
         return Chart("load", title, missing, None, data)
     latencies = [value for _, runs in series for _, _, value in _measured(runs, tbt)]
     yaxes = [value_axis(tbt.quantity.heading, latencies), axis(fluid.quantity.label, range=[0, 1.08])]
-    marks = [limit_line(metric.limit, metric.limit_label, yaxes[panel - 1], panel=panel)
+    marks = [limit_line(metric.limit, metric.limit_label, panel=panel)
              for panel, metric in panels if metric.limit]
     xaxis = axis("offered rate (requests/s)", rangemode="tozero")
     drawn = figure(traces, height=560, xaxis=xaxis, yaxes=yaxes, marks=marks)

@@ -19,11 +19,11 @@ class ChartMetric:
 
     @property
     def limit_label(self) -> str:
-        """The limit as the SLO means it, as in `SLO: at most 120 ms`; empty without a limit."""
+        """What a dashed limit line means, as in `SLO (dashed): at most 120 ms`; empty without a limit."""
         if self.limit is None:
             return ""
         bound = "at least" if self.quantity.better == "higher" else "at most"
-        return f"SLO: {bound} {self.quantity.show(self.limit)}"
+        return f"SLO (dashed): {bound} {self.quantity.show(self.limit)}"
 
     @property
     def allowed_share(self) -> float | None:

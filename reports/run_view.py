@@ -1,14 +1,13 @@
 """Single runs as the reports see them: figures, health, set-up and the distribution of the gaps."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bench import Run, Validity, load_head, load_run, summarise
 from reports.evidence import sketch
-from reports.quantities import canonical
-from reports.study_tables import flat
+from reports.quantities import canonical, capitalised
 from reports.survival import Survival
 from reports.tolerant import mapping, number, numbers, text, texts
 
@@ -113,8 +112,21 @@ def setup_rows(views: Sequence[RunView]) -> tuple[list[tuple[str, ...]], list[tu
 def _setup(meta: Mapping[str, Any]) -> dict[str, str]:
     ordered = {name: meta[name] for name in (*_SETUP_ORDER, *meta) if name in meta}
     kept = _kept(ordered)
-    return dict(flat({name: _kept(part) if isinstance(part, dict) else part for name, part in kept.items()}))
+    return dict(_flat({name: _kept(part) if isinstance(part, dict) else part for name, part in kept.items()}))
 
 
 def _kept(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in _NOT_SETUP}
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Nested values as readable names and texts, in their order; what is empty is left out."""
+    for name, value in values.items():
+        label = f"{prefix} {name}".strip().replace("_", " ")
+        if isinstance(value, dict):
+            yield from _flat(value, label)
+        elif isinstance(value, list):
+            if value:
+                yield capitalised(label), ", ".join(str(item) for item in value)
+        elif value is not None and value != "":
+            yield capitalised(label), {"True": "yes", "False": "no"}.get(str(value), str(value))

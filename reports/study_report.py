@@ -33,6 +33,7 @@ _STATUS: dict[str, tuple[str, Tone]] = {
     "recommended": ("Recommended", "good"),
     "default_is_best": ("Keep the default", "good"),
     "not_confirmed": ("Not confirmed", "bad"),
+    "no_evidence": ("No setting could be measured", "bad"),
     "slo_infeasible": ("SLO not met by any setting", "bad"),
     "unfinished": ("Unfinished", "muted"),
 }
@@ -100,6 +101,8 @@ def _verdict(study: Study, comparison: Comparison | None) -> Section:
     status, tone, sentence = verdict_line(study)
     blocks: list[Block] = [Headline(status, tone, sentence, _tiles(comparison))]
     blocks += [Notice(ended(warning)) for warning in study.warnings]
+    if doubt := confirmation_doubt(study):
+        blocks.append(Notice(doubt))
     chosen = study.recommended
     if chosen is None:
         unfinished = study.verdict == "unfinished"
@@ -170,8 +173,6 @@ def _comparison(study: Study, comparison: Comparison | None) -> Section:
     # That the default misses the SLO is no warning, it is why there is another recommendation.
     if study.default is not None and study.default.note:
         blocks.append(Notice(ended(f"Confirmation of the default: {study.default.note}"), "Note"))
-    if doubt := confirmation_doubt(study):
-        blocks.append(Notice(doubt))
     if study.recommended is not None and (said := optimism(study.recommended)):
         blocks.append(Paragraph(said))
     blocks.append(slo_table(study) if study.slo else Notice("The study names no SLO.", "Missing"))

@@ -1,6 +1,6 @@
 """The tables of a study: figures side by side, objectives, trials and runs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reports.comparison import Comparison, Difference, capacity_words, change_text
@@ -151,19 +151,6 @@ def runs_table(study: Study, unlisted: Sequence[UnlistedRun]) -> Table:
     ]
     columns = ("run", "trial", "setting", "rate (requests/s)", "completed", tbt.heading, fluid.heading, "SLO")
     return table(columns, rows, numeric=(3, 4, 5, 6))
-
-
-def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Nested values as readable names and texts, in their order; what is empty is left out."""
-    for name, value in values.items():
-        label = f"{prefix} {name}".strip().replace("_", " ")
-        if isinstance(value, dict):
-            yield from flat(value, label)
-        elif isinstance(value, list):
-            if value:
-                yield capitalised(label), ", ".join(str(item) for item in value)
-        elif value is not None and value != "":
-            yield capitalised(label), {"True": "yes", "False": "no"}.get(str(value), str(value))
 
 
 def _observed(setting: Setting | None, objective: str) -> Cell:

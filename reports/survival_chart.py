@@ -132,8 +132,8 @@ def _limit(slo: ChartMetric, limit: float, right: float, bottom: float) -> Mark:
     allowed = slo.allowed_share
     if allowed is None:
         return upright_line(limit, f"SLO: {slo.quantity.label} {show(limit, 'ms')}")
-    many = f"more than {_one_in(allowed)} gaps" if allowed else "gaps"
-    label = ("SLO missed:", many, f"over {show(limit, 'ms')}")
+    many = f"over {_one_in(allowed)}" if allowed else "a gap"
+    label = ("SLO missed:", many, f"beyond {show(limit, 'ms')}")
     return forbidden_corner(limit, right, max(allowed, bottom), _TOP, label)
 
 

@@ -54,13 +54,13 @@ def trials_chart(study: Study) -> Chart:
         return Chart("trials", title, missing, None, data)
     traces, yaxes, marks = _panel(found, tbt, [point.value for point in found], panel=1), [], []
     yaxes.append(value_axis(named.heading, [point.value for point in found]))
-    marks += [limit_line(tbt.limit, tbt.limit_label, yaxes[0])] if tbt.limit else []
+    marks += [limit_line(tbt.limit, tbt.limit_label)] if tbt.limit else []
     fluidity = [point.run.values.get(fluid.quantity.key) for point in found]
     if any(value is not None for value in fluidity):
         yaxes.append(axis(fluid.quantity.label, range=[0, 1.08]))
         traces += _panel(found, fluid, fluidity, panel=2)
         if fluid.limit:
-            marks.append(limit_line(fluid.limit, fluid.limit_label, yaxes[-1], panel=2))
+            marks.append(limit_line(fluid.limit, fluid.limit_label, panel=2))
     if any(point.trial.capacity_rps is not None for point in found):
         yaxes.append(axis(_CAPACITY.heading, rangemode="tozero"))
         capacities = [point.trial.capacity_rps for point in found]

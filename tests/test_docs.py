@@ -236,8 +236,8 @@ def test_the_limits_of_validity_are_the_codes() -> None:
     assert limits[:3] == [
         f"the largest of {validity.LAG_FLOOR_NS / 1e6:g} ms, {share} of the median TTFT, {share} of the mean "
         f"time between arrivals",
-        f"the larger of {validity.LOOP_LAG_FLOOR_NS / 1e6:g} ms and "
-        f"{validity.LOOP_LAG_SHARE_OF_TTFT * 100:g} % of the median TTFT",
+        f"the larger of {validity.LATE_READ_FLOOR_NS / 1e6:g} ms and "
+        f"{validity.LATE_READ_SHARE_OF_TTFT * 100:g} % of the median TTFT",
         f"at least {validity.MIN_ACHIEVED_RATE * 100:g} % of the planned rate",
     ]
     assert f"fewer than {validity.FEW_REQUESTS} requests; more than " \

@@ -1,19 +1,23 @@
 """Measure one setting at one rate: the engine that is up, the run, its figures and the verdict."""
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, Self
 
-from bench import Progress, Run, Summary, play, save_run, summarise, sustainable
+from bench import CATALOG, Progress, Run, Summary, play, save_run, summarise, sustainable
+from bench.catalog import percentile_of
 from bench.files import jsonable
+from bench.samples import needed_for
 from bench.sustainability import MAX_MEDIAN_DELAY_NS, Sustainability
 from engine_adapter.clock import Clock
 from engine_adapter.errors import EngineError, NeedsRestart
 from engine_adapter.knobs import Knobs
 from engine_adapter.seam import Engine, EngineInfo
 from tuner.engines import EngineMaker
-from tuner.slo import VIOLATION_CAP, Judgement, Slo
+from tuner.slo import VIOLATION_CAP, Judgement, Slo, parse_slo
 from tuner.study import Study, StudyConfig
 from tuner.trial import Outcome, TrialRun
 from workloads import Plan, build_plan
@@ -21,7 +25,7 @@ from workloads import Plan, build_plan
 SUSTAINABLE = "sustainable"
 """The constraint beside the SLO's: the load does not pile up (metrics.md, capacity)."""
 MIN_REQUESTS = 24
-"""Measured requests that a run has on average at least: a p10 needs 10, and few of them wobble."""
+"""Measured requests that a run has on average at least, even where no percentile needs them."""
 _LONG_GAP = 3.0
 """A gap this many times a percentile's limit is worth a warning although the percentile holds."""
 _LONGEST_RUN = 2.0
@@ -40,6 +44,16 @@ class Measured:
     @property
     def holds(self) -> bool:
         return self.outcome is Outcome.OK
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """The inverse of `as_dict`."""
+        return cls(TrialRun(**values["run"]), Outcome(values["outcome"]), values["constraints"],
+                   values["note"])
 
 
 class Measurer:
@@ -198,12 +212,26 @@ class Measurer:
 
 def run_seconds(config: StudyConfig, rate_rps: float) -> float:
     """How long a search run measures at this rate: longer at low rates, so that percentiles exist."""
-    return max(config.run_seconds, MIN_REQUESTS / max(rate_rps, lowest_rate_rps(config)))
+    return max(config.run_seconds, requests_needed(config) / max(rate_rps, lowest_rate_rps(config)))
 
 
 def lowest_rate_rps(config: StudyConfig) -> float:
     """Below this rate a run would have to be too long to judge anything."""
-    return MIN_REQUESTS / (config.run_seconds * _LONGEST_RUN)
+    return requests_needed(config) / (config.run_seconds * _LONGEST_RUN)
+
+
+def requests_needed(config: StudyConfig) -> int:
+    """Measured requests that a run must have on average, so that every objective has a figure.
+
+    A percentile over requests needs one sample beyond it (bench.samples.needed_for); Poisson
+    arrivals bring fewer than their mean half of the time, hence a quarter more.
+    """
+    needed = MIN_REQUESTS
+    for objective in parse_slo(config.slo).objectives:
+        quantile = percentile_of(objective.stat) if objective.stat else None
+        if quantile is not None and CATALOG[objective.metric].population == "requests":
+            needed = max(needed, math.ceil(1.25 * needed_for(quantile)))
+    return needed
 
 
 def rare_stalls(measured: Measured, slo: Slo) -> str:

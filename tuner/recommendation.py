@@ -12,7 +12,8 @@ from tuner.trial import TrialRecord, TrialRun
 
 SCHEMA_VERSION = 1
 EXIT_CODES = {
-    "recommended": 0, "default_is_best": 0, "slo_infeasible": 1, "not_confirmed": 2, "unfinished": 130,
+    "recommended": 0, "default_is_best": 0, "slo_infeasible": 1, "not_confirmed": 2, "no_evidence": 3,
+    "unfinished": 130,
 }
 """What `tune run` exits with, by verdict; see docs/exit-codes.md."""
 
@@ -33,7 +34,7 @@ def build(study: Study, records: list[TrialRecord], best: TrialRecord | None, sl
         "objective": "capacity" if config.rate_rps is None else "fixed_rate",
         "rate_rps": config.rate_rps,
         "recommended": _setting(best.knobs, best, confirmation.get("recommended"), maker, "recommended.yaml")
-        if best is not None and verdict != "slo_infeasible" else None,
+        if best is not None else None,
         "default": _setting(state.default_knobs, default, confirmation.get("default"), maker, "default.yaml")
         if state.default_knobs is not None else None,
         "slo": [_objective(o) for o in slo.objectives],
@@ -54,7 +55,8 @@ def _verdict(study: Study, best: TrialRecord | None, default: TrialRecord | None
         tried = f"{len(records)} of {study.config.max_trials} settings were tried"
         return "unfinished", f"{tried}; add --resume to go on"
     if best is None:
-        return "slo_infeasible", _closest(records)
+        judged = [r for r in records if not r.outcome.is_bad and r.constraints]
+        return ("slo_infeasible", _closest(judged)) if judged else ("no_evidence", _failures(records))
     confirmed = ((study.state.confirmation or {}).get("recommended") or {}).get("confirmed")
     if not (confirmed and confirmed["holds"]):
         return "not_confirmed", (f"{best.knobs.label()} met the SLO in the search, but not in a freshly "
@@ -75,11 +77,12 @@ def _against(study: Study, default: TrialRecord | None) -> str:
     return ""
 
 
-def _closest(records: list[TrialRecord]) -> str:
-    judged = [r for r in records if not r.outcome.is_bad and r.constraints]
-    if not judged:
-        notes = sorted({f"{r.outcome}: {r.note}" for r in records if r.note})
-        return "no setting could be measured" + (f" ({notes[0]})" if notes else "")
+def _failures(records: list[TrialRecord]) -> str:
+    notes = [f"{r.outcome}: {r.note}" for r in records if r.note]
+    return "no setting could be measured" + (f"; the first failed as {notes[0]}" if notes else "")
+
+
+def _closest(judged: list[TrialRecord]) -> str:
     near = min(judged, key=lambda r: max(r.constraints.values()))
     worst = max(near.constraints, key=lambda key: near.constraints[key])
     rate = min(run.rate_rps for run in near.runs)

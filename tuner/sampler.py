@@ -106,14 +106,19 @@ class Proposals:
         self._study.enqueue_trial(params, user_attrs={"source": source, "knobs": simple.as_dict()})
         return True
 
+    @property
+    def has_queued(self) -> bool:
+        """Whether a setting waits to be asked."""
+        return bool(self._trials(TrialState.WAITING))
+
     def enqueue_near(self, knobs: Knobs) -> None:
         """Queue the untried setting nearest to `knobs`, chance deciding among equally near ones.
 
-        Nothing is queued while something waits already, or when every setting is finished.
+        Nothing is queued when every setting is finished.
         """
         finished = self._records()
         untried = [other for other in self._space.settings if other not in finished]
-        if untried and not self._trials(TrialState.WAITING):
+        if untried:
             draw = np.random.default_rng((self._seed, len(finished)))
             distances = [(self._space.distance(other, knobs), draw.random()) for other in untried]
             self.enqueue(untried[distances.index(min(distances))], "neighbour")

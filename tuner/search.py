@@ -35,11 +35,16 @@ class Search:
 
     def __init__(
         self, study: Study, measurer: Measurer, proposals: Proposals, *, progress: StudyProgress,
-        clock: Clock, deadline_ns: int | None, scouts: Sequence[Knobs], on_trial: Callable[[], None],
+        clock: Clock, deadline_ns: int | None, first: Sequence[tuple[Knobs, str]],
+        on_trial: Callable[[], None],
     ) -> None:
-        """`deadline_ns` on the clock: no run starts that would not end before it."""
-        self._scouts, self._scouted = scouts, dict[tuple[Knobs, int], list[Measured]]()
-        self._first_level = 0
+        """`first` are the settings to try before the sampler is asked, with their sources; the first
+        two of them scout. `deadline_ns` on the clock: no run starts that would not end before it."""
+        self._first = first
+        self._scouted: dict[tuple[Knobs, int], list[Measured]] = {}
+        for saved in study.state.scouts:
+            key = Knobs.from_dict(saved["knobs"]), saved["level"]
+            self._scouted.setdefault(key, []).append(Measured.from_dict(saved["measured"]))
         self._study, self._measurer, self._proposals = study, measurer, proposals
         self._progress, self._clock, self._deadline_ns = progress, clock, deadline_ns
         self._on_trial = on_trial
@@ -51,12 +56,10 @@ class Search:
 
     async def run(self) -> None:
         """Try settings until the budget of trials or time is spent, or none is left."""
-        if self._study.config.rate_rps is None and self._proposals.best() is None:
+        if self._study.config.rate_rps is None and self._study.state.first_level is None:
             await self._scout()
         while len(self._proposals.finished()) < self._study.config.max_trials and self._time_for_a_run():
-            best, number = self._proposals.best(), len(self._proposals.finished())
-            if best is not None and number % 2:
-                self._proposals.enqueue_near(best.knobs)
+            self._queue_next()
             proposal = self._proposals.ask()
             if proposal is None:
                 break
@@ -69,23 +72,42 @@ class Search:
             self._study.save()
             self._on_trial()
 
+    def _queue_next(self) -> None:
+        """What was interrupted comes first, then the first settings, then in turn a neighbour of the best
+        and whatever the sampler proposes."""
+        if self._proposals.has_queued or any(self._proposals.enqueue(*setting) for setting in self._first):
+            return
+        best = self._proposals.best()
+        if best is not None and len(self._proposals.finished()) % 2:
+            self._proposals.enqueue_near(best.knobs)
+
     async def _scout(self) -> None:
         """Go down from the first rate until one of the scouts holds; that is where challengers start."""
-        for level in range(max(0, self._lowest), self._lowest - 1, -_SCOUT_STRIDE):
-            self._first_level = level
-            for knobs in self._scouts:
-                if not self._time_for_a_run():
-                    return
+        level = max(0, self._lowest)
+        while not await self._scouts_hold(level) and level > self._lowest and self._time_for_a_run():
+            level = max(level - _SCOUT_STRIDE, self._lowest)
+        self._study.state.first_level = level
+        self._study.save()
+
+    async def _scouts_hold(self, level: int) -> bool:
+        for knobs in [knobs for knobs, _ in self._first[:2]]:
+            if not self._time_for_a_run():
+                return False
+            if (knobs, level) not in self._scouted:
                 self._progress.trial, self._progress.knobs = None, knobs
                 self._progress.say(f"looking for a rate to start from: {knobs.label()}")
                 self._progress.rate_rps = self._ladder.rate_rps(level)
                 runs = await self._measurer.measure_valid(
                     knobs, self._ladder.rate_rps(level), seed=self._seed, purpose="scout")
                 self._scouted[knobs, level] = runs
+                self._study.state.scouts += [
+                    {"knobs": knobs.as_dict(), "level": level, "measured": run.as_dict()} for run in runs]
+                self._study.save()
                 self._progress.last = runs[-1]
                 self._progress.changed()
-                if runs[-1].holds:
-                    return
+            if self._scouted[knobs, level][-1].holds:
+                return True
+        return False
 
     async def _try(self, proposal: Proposal) -> TrialRecord | None:
         """The record of one setting; None when time ran out before its first run."""
@@ -114,7 +136,8 @@ class Search:
 
     async def _capacity(self, trial: "_Trial", source: str) -> int | None:
         incumbent = self._proposals.best()
-        start = max(self._first_level if incumbent is None else self._level_of(incumbent), self._lowest)
+        first = self._study.state.first_level or 0
+        start = max(first if incumbent is None else self._level_of(incumbent), self._lowest)
         return await highest_level(
             trial.holds_at, start=start, floor=self._lowest, ceiling=_HIGHEST, max_runs=_MAX_RUNS,
             downwards=source == "default",

@@ -76,6 +76,10 @@ class StudyState:
     runs_made: int = 0
     base_rate_rps: float | None = None
     analytic_budget: int | None = None
+    first_level: int | None = None
+    """Of the ladder of rates, where the search starts; None before the scouts found it."""
+    scouts: list[dict[str, Any]] = field(default_factory=list)
+    """Runs of the scouts, `Measured.as_dict()` with their knobs and level."""
     default: dict[str, Any] | None = None
     deadlines: dict[str, Any] | None = None
     decode_step_ms: dict[str, float] = field(default_factory=dict)

@@ -68,8 +68,8 @@ class _Tuning:
             await self._probe(info)
         proposals = self._open_proposals(info)
         search = Search(study, self._measurer, proposals, progress=progress,
-                        clock=self._clock, deadline_ns=self._search_deadline_ns(), scouts=self._scouts(),
-                        on_trial=self._after_trial)
+                        clock=self._clock, deadline_ns=self._search_deadline_ns(),
+                        first=self._first_settings(info.default_knobs), on_trial=self._after_trial)
         await search.run()
         best = proposals.best()
         if best is not None:
@@ -137,8 +137,6 @@ class _Tuning:
             startup_trials=_STARTUP_TRIALS,
             tie_tolerance=0.01 if config.rate_rps is None else FIXED_RATE_TIE)
         proposals.abandon_running()
-        for knobs, source in self._first_settings(default):
-            proposals.enqueue(knobs, source)
         self._progress.records = proposals.finished()
         self._progress.incumbent = proposals.best()
         return proposals
@@ -173,13 +171,6 @@ class _Tuning:
         around = [(budget_of(share), "neighbour") for share in (0.5, 0.75, 1.5, 2.0)]
         random.Random(run_seed(config.seed, "order")).shuffle(around)
         return [(budget_of(1.0), "analytic"), (cap, "analytic cap"), (default, "default"), *around]
-
-    def _scouts(self) -> list[Knobs]:
-        """The settings that the probe speaks for; the default where it speaks for none."""
-        default = self._study.state.default_knobs
-        assert default is not None
-        first = self._first_settings(default)
-        return [knobs for knobs, source in first if source != "neighbour"][:2]
 
     def _search_deadline_ns(self) -> int | None:
         """When the search must end so that the confirmation still fits the time budget."""

@@ -11,6 +11,22 @@
     return JSON.parse(text.replace(/var\((--[a-z]+)\)/g, (_, name) => style.getPropertyValue(name).trim()));
   };
 
+  // Labels at given values would run into each other on a narrow page.
+  const thin = (axis) => {
+    if (axis.type !== "log" || !axis.tickvals) return;
+    const at = axis.tickvals.map(Math.log10);
+    const last = at.length - 1;
+    const apart = (at[last] - at[0]) * 0.11;
+    let kept = 0;
+    const chosen = at.map((place, i) => {
+      if (i !== 0 && i !== last && (place - at[kept] < apart || at[last] - place < apart)) return false;
+      kept = i;
+      return true;
+    });
+    axis.tickvals = axis.tickvals.filter((_, i) => chosen[i]);
+    axis.ticktext = axis.ticktext.filter((_, i) => chosen[i]);
+  };
+
   const draw = () => {
     for (const { target, text } of specs) {
       const figure = coloured(text);
@@ -18,6 +34,7 @@
         figure.layout.font.size = 12;
         figure.layout.margin.l = 44;
         figure.layout.margin.r = 8;
+        thin(figure.layout.xaxis);
       }
       Plotly.react(target, figure.data, figure.layout, figure.config);
     }

@@ -1,10 +1,15 @@
+import math
 import re
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from reports.chart_parts import value_ticks
 from reports.document import Chart
 from reports.load_chart import load_chart
 from reports.quantities import quantity
@@ -146,3 +151,13 @@ def test_a_run_that_only_its_client_spoilt_is_no_miss(finished: Path) -> None:
     alone = replace(study.default, search=met, confirmed=None)
     chart = load_chart(replace(study, default=alone, recommended=None, trials=()))
     assert chart.reading.startswith("No run of default counts.")
+
+
+@given(st.lists(st.integers(1, 10**5), min_size=1, max_size=40))
+def test_labels_at_values_keep_their_distance(values: list[int]) -> None:
+    """Smallest and largest are always labelled, and no two labels are closer than a fortieth of the axis."""
+    ticks = value_ticks([float(value) for value in values])["tickvals"]
+    assert (ticks[0], ticks[-1]) == (min(values), max(values))
+    assert set(ticks) <= set(values)
+    whole = math.log(ticks[-1] / ticks[0])
+    assert all(math.log(right / left) >= whole / 40 for left, right in pairwise(ticks))

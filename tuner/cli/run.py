@@ -121,7 +121,9 @@ def _config(asked: "dict[str, Any]", num_trials: int | None, max_minutes: float 
     slo = tuple(asked.get("slo") or load.slo)
     if not slo:
         raise UsageError("the workload has no SLO of its own: give one with --slo 'tbt:p99<=100ms'")
-    parse_slo(slo)
+    if any(objective.metric == "goodput" for objective in parse_slo(slo).objectives):
+        raise UsageError("tune run cannot judge goodput, which needs limits per request: use tbt, ttft and "
+                         "fluidity objectives here, and goodput in tune bench --goodput")
     budgets, seqs, thresholds = (
         parse_choices(asked[name]) if name in asked else None
         for name in ("token_budget", "max_num_seqs", "long_prefill_token_threshold"))
