@@ -58,7 +58,8 @@ def sketch(run: Run, limit_ms: float | None = None) -> Survival:
 def _unlisted(study: Study) -> Iterator[UnlistedRun]:
     settings = [setting for setting in (study.default, study.recommended) if setting]
     listed = {run.run for trial in study.trials for run in trial.runs}
-    listed |= {run.run for setting in settings for run in (setting.search, setting.confirmed) if run}
+    listed |= {run.run for setting in settings
+               for run in (setting.search, setting.confirmed, *setting.attempts) if run}
     for directory in sorted((study.directory / "runs").glob("*/")):
         name = directory.relative_to(study.directory).as_posix()
         if name in listed:

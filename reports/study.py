@@ -90,6 +90,8 @@ class Setting:
     config_file: str
     search: Figures | None
     confirmed: Figures | None
+    attempts: tuple[Figures, ...]
+    """Every run in its fresh engine, the confirmed one included, in the order they were made."""
     effective_knobs: Mapping[str, Any]
     note: str
     """What went wrong when it was confirmed; empty otherwise."""
@@ -161,13 +163,13 @@ def knobs_label(knobs: Mapping[str, Any]) -> str:
 
 
 def runs_of(study: Study, setting: Setting) -> tuple[Figures, ...]:
-    """Every run of a setting in the order they were made: its trials' runs, then the confirmed one."""
+    """Every run of a setting in the order they were made: its trials' runs, then those in a fresh engine."""
     found: dict[object, Figures] = {}
     for trial in study.trials:
         if trial.knobs == setting.knobs:
             for run in trial.runs:
                 found[run.run or id(run)] = run
-    for figures in (setting.search, setting.confirmed):
+    for figures in (setting.search, *setting.attempts, setting.confirmed):
         # Search figures without a run directory repeat a trial's run that is already here.
         if figures and (figures.run or not found or figures is setting.confirmed):
             found.setdefault(figures.run or id(figures), figures)

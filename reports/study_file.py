@@ -135,6 +135,7 @@ def _setting(value: object) -> Setting | None:
         config_file=text(data.get("config_file")),
         search=_figures(data.get("search")),
         confirmed=_figures(data.get("confirmed")),
+        attempts=tuple(run for run in map(_figures, mappings(data.get("attempts"))) if run),
         effective_knobs=mapping(data.get("effective_knobs")),
         note=text(data.get("note")) or text(mapping(data.get("confirmed")).get("note")),
     )

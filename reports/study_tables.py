@@ -130,9 +130,10 @@ def runs_table(study: Study, unlisted: Sequence[UnlistedRun]) -> Table:
         for trial in study.trials
         for position, run in enumerate(trial.runs)
     }
-    for setting in (study.default, study.recommended):
-        if setting and setting.confirmed:
-            known[setting.confirmed.run] = ("fresh engine", setting.knobs, setting.confirmed)
+    for setting in filter(None, (study.default, study.recommended)):
+        for run in (setting.confirmed, *setting.attempts):
+            if run:
+                known[run.run] = ("fresh engine", setting.knobs, run)
     for item in unlisted:
         where = "fresh engine" if "-confirm" in item.figures.run else NONE
         known[item.figures.run] = (where, item.knobs, item.figures)

@@ -188,7 +188,8 @@ class Measurer:
         outcome, note = self._outcome(run, judgement, load)
         save_run(run, self._study.directory / name, summary=summary.as_dict())
         trial_run = TrialRun(rate_rps=rate_rps, directory=name, holds=outcome is Outcome.OK,
-                             judgement=judgement.as_dict(), figures=figures_of(summary), seconds=seconds)
+                             outcome=outcome.value, judgement=judgement.as_dict(),
+                             figures=figures_of(summary), seconds=seconds)
         return Measured(trial_run, outcome, constraints, note)
 
     def _outcome(self, run: Run, judgement: Judgement, load: Sustainability) -> tuple[Outcome, str]:
@@ -205,8 +206,9 @@ class Measurer:
 
     @staticmethod
     def _failed(error: EngineError, rate_rps: float, seconds: float) -> Measured:
-        run = TrialRun(rate_rps=rate_rps, directory="", holds=False, judgement=None, seconds=seconds)
         outcome = Outcome(error.outcome) if not isinstance(error, NeedsRestart) else Outcome.INVALID
+        run = TrialRun(rate_rps=rate_rps, directory="", holds=False, outcome=outcome.value, judgement=None,
+                       seconds=seconds)
         return Measured(run, outcome, {}, str(error))
 
 

@@ -100,6 +100,7 @@ def _setting(knobs: Knobs | None, record: TrialRecord | None, confirmed: dict[st
         "config_file": config_file,
         "search": _searched(record),
         "confirmed": (confirmed or {}).get("confirmed"),
+        "attempts": (confirmed or {}).get("attempts", []),
         "effective_knobs": (confirmed or {}).get("effective_knobs"),
         "note": (confirmed or {}).get("note", ""),
     }
@@ -114,8 +115,10 @@ def _searched(record: TrialRecord | None) -> dict[str, Any] | None:
 
 
 def _figures(run: TrialRun) -> dict[str, Any]:
-    return {"rate_rps": run.rate_rps, "run": run.directory or None, "holds": run.holds,
-            "judgement": run.judgement, "figures": run.figures, "seconds": round(run.seconds, 2)}
+    return {
+        "rate_rps": run.rate_rps, "run": run.directory or None, "holds": run.holds, "outcome": run.outcome,
+        "judgement": run.judgement, "figures": run.figures, "seconds": round(run.seconds, 2),
+    }
 
 
 def _trial(record: TrialRecord) -> dict[str, Any]:

@@ -39,6 +39,8 @@ class TrialRun:
     directory: str
     """Name of the run's directory within the study; empty where nothing was kept."""
     holds: bool
+    outcome: str
+    """What the run came to, a value of Outcome."""
     judgement: dict[str, Any] | None
     """Judgement.as_dict(); None where the run could not be judged."""
     figures: dict[str, float | None] = field(default_factory=dict)

@@ -207,7 +207,9 @@ class _Tuning:
         capacity = run.run.rate_rps if run is not None and confirmation.holds else None
         if self._study.config.rate_rps is not None:
             capacity = None
-        return {"confirmed": figures(run, capacity), "note": confirmation.note,
+        return {"confirmed": figures(run, capacity),
+                "attempts": [figures(attempt, None) for attempt in confirmation.runs],
+                "note": confirmation.note,
                 "effective_knobs": confirmation.effective.as_dict() if confirmation.effective else None}
 
     def _note_doubts(self, best: TrialRecord, confirmation: Confirmation) -> None:
@@ -220,8 +222,8 @@ class _Tuning:
         if shown is not None and shown.holds and best.capacity_rps is not None:
             optimism = best.capacity_rps / shown.run.rate_rps - 1
             if optimism > 0.001:
-                self._study.state.warn(f"the search had promised {best.capacity_rps:.3g} req/s, "
-                                       f"{optimism:.0%} more than was confirmed")
+                self._study.state.warn(f"the search had promised {best.capacity_rps:.3g} requests/s, "
+                                       f"{100 * optimism:.0f} % more than was confirmed")
 
     def _after_trial(self) -> None:
         self._write(finished=False)

@@ -13,7 +13,8 @@ from engine_adapter.knobs import Knobs
 from tuner.trial import WORST_VALUE, Outcome, TrialRecord, TrialRun
 from workloads.errors import EvidenceError
 
-RUN = TrialRun(rate_rps=2.0, directory="run-001", holds=True, judgement={"holds": True, "objectives": []},
+RUN = TrialRun(rate_rps=2.0, directory="run-001", holds=True, outcome="ok",
+               judgement={"holds": True, "objectives": []},
                figures={"tbt_p99_ms": 40.0, "ttft_p99_ms": None}, seconds=12.5)
 
 
