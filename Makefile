@@ -12,10 +12,10 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 KEEP_PYTHON = $(if $(filter file,$(origin PYTHON)),--keep-python)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tune test lint clean
+.PHONY: help setup tune test lint clean study-live-fresh study-independent
 
 help: ## This list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
 
 setup: ## Create or repair .venv, prepare the bundled model
 	$(if $(PYTHON),,$(error Python 3.11 or newer is needed and none was found: install it, or name it with PYTHON=/path/to/python3))
@@ -30,6 +30,12 @@ test: setup ## Run all tests, those with the real engine too
 lint: setup ## ruff and mypy
 	@.venv/bin/ruff check .
 	@.venv/bin/mypy
+
+study-live-fresh: setup ## Compare live budgets with freshly started engines (9 minutes)
+	@.venv/bin/python docs/studies/live_vs_fresh.py
+
+study-independent: setup ## Compare tune bench with a measurement written without it (6 minutes)
+	@.venv/bin/python docs/studies/independent.py
 
 clean: ## Remove .venv and everything built; the bundled model stays in the user's cache
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -14,6 +14,7 @@ COMPARED = (
     "fluidity_p10",
     "fluidity_pooled",
     "median_ttft_ms",
+    "p90_ttft_ms",
     "p99_ttft_ms",
     "output_throughput",
     "request_throughput",
@@ -29,6 +30,7 @@ _SPOKEN = (
     "max_tbt_ms",
     "fluidity_p10",
     "median_ttft_ms",
+    "p90_ttft_ms",
     "p99_ttft_ms",
     "output_throughput",
 )

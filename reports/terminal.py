@@ -24,10 +24,10 @@ from reports.study_tables import compared_values, objective_cell, objective_name
 
 _STYLES: dict[Tone, str] = {"": "", "good": "green", "bad": "red", "muted": "dim"}
 _COMMAND_WIDTH = 76
-_STUDY_ROWS = ("capacity_rps", "p99_tbt_ms", "max_tbt_ms", "fluidity_p10", "median_ttft_ms", "p99_ttft_ms",
+_STUDY_ROWS = ("capacity_rps", "p99_tbt_ms", "max_tbt_ms", "fluidity_p10", "median_ttft_ms", "p90_ttft_ms",
                "output_throughput", "failed")
 _RUN_ROWS = ("request_throughput", "output_throughput", "median_tbt_ms", "p99_tbt_ms", "max_tbt_ms",
-             "fluidity_p10", "median_ttft_ms", "p99_ttft_ms", "median_tpot_ms", "p99_e2el_ms")
+             "fluidity_p10", "median_ttft_ms", "p90_ttft_ms", "p99_ttft_ms", "median_tpot_ms", "p99_e2el_ms")
 
 
 def study_screen(study: Study, files: Mapping[str, str]) -> RenderableType:

@@ -261,7 +261,7 @@ def figures_of(summary: Summary) -> dict[str, float | None]:
 def _excess(load: Sustainability) -> float:
     """Violation of the sustainable-load rule: the delay's excess over its limit, positive when it fails."""
     if load.median_delay_ns is None:
-        return VIOLATION_CAP
+        return 0.0 if load.sustainable else VIOLATION_CAP
     excess = min(load.median_delay_ns / MAX_MEDIAN_DELAY_NS - 1, VIOLATION_CAP)
     return excess if load.sustainable else max(excess, 1.0)
 

@@ -26,6 +26,11 @@ def test_a_late_client_is_invalid_not_slow(run_of: RunOf) -> None:
     assert run_of([[(1_000, 1)]] * 40, lag_ms=12).validity.valid
 
 
+def test_a_lateness_small_beside_the_time_between_arrivals_changes_no_load(run_of: RunOf) -> None:
+    """At a request a second, 12 ms late is as good as punctual: latency runs from the real send."""
+    assert run_of([STEADY] * 100, lag_ms=12, every_ms=1000).validity.valid
+
+
 @pytest.mark.parametrize(("late", "valid"), [(1, True), (2, False)])
 def test_one_late_send_of_few_does_not_void_a_run(run_of: RunOf, late: int, valid: bool) -> None:
     """Below a hundred requests one send may be late, two may not."""

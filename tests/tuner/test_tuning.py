@@ -211,3 +211,37 @@ def test_the_engine_refusing_longer_prompts_ends_the_study_at_once(tmp_path: Pat
 
     with pytest.raises(UsageError, match="--max-model-len"):
         tune(tmp_path / "s", config(), engine_class=Short)
+
+
+def test_a_study_that_could_measure_nothing_says_nothing_about_the_slo(tmp_path: Path) -> None:
+    """Engines that die in every trial give no evidence: the verdict says so and names the failure."""
+    class DiesAfterTheProbe(ScriptedEngine):
+        async def generate(self, request: GenerateRequest) -> AsyncIterator[TokenEvent]:
+            if request.output_len > 1 and len(request.prompt_token_ids) != 32:
+                self._fail(Crashed("scripted death"))
+            async for event in super().generate(request):
+                yield event
+
+    result, _ = tune(tmp_path / "s", config(max_trials=2), engine_class=DiesAfterTheProbe)
+    assert result["verdict"] == "no_evidence"
+    assert "scripted death" in result["verdict_text"]
+    assert result["recommended"] is None
+
+
+def test_percentiles_over_requests_get_runs_long_enough_for_them(tmp_path: Path) -> None:
+    """A p1 over requests needs 100 of them, or its objective could never hold."""
+    result, _ = tune(tmp_path / "s", config(slo=("tbt:p99<=120ms", "fluidity:p1>=0.8"), max_trials=2))
+    judged = [objective for trial in result["trials"] for run in trial["runs"]
+              for objective in run["judgement"]["objectives"] if objective["objective"].startswith("fluidity")]
+    assert judged
+    assert all(objective["n"] >= 100 for objective in judged)
+
+
+def test_a_percentile_that_holds_over_rare_long_stalls_is_warned_of(tmp_path: Path) -> None:
+    """p99 of the gaps cannot see stalls in fewer than 1 % of them; the reader is told the longest."""
+    result, _ = tune(tmp_path / "s", config(slo=("tbt:p90<=45ms",), max_trials=3))
+    confirmed = result["recommended"]["confirmed"]
+    if confirmed["holds"] and confirmed["figures"]["max_tbt_ms"] > 3 * 45:
+        assert any("longest gap" in warning for warning in result["warnings"])
+    else:
+        pytest.fail("this scripted engine no longer shows the case")
