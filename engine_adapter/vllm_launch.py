@@ -1,5 +1,7 @@
 """How to start a vLLM engine: from arguments, or from a `vllm serve --config` file."""
 
+import json
+import shlex
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,12 +35,14 @@ class VllmLaunch:
         return config | knobs.serve_config()
 
     def serve_command(self, knobs: Knobs) -> str:
-        """The same as one `vllm serve` command line."""
+        """The same as one `vllm serve` command line, quoted for a shell."""
         words = ["vllm", "serve", self.model]
         for key, value in self.serve_config(knobs).items():
             if key != "model":
-                words.append(f"--{key}" if value is True else f"--{key} {value}")
-        return " ".join(words)
+                words.append(f"--{key}")
+                if value is not True:
+                    words.append(json.dumps(value) if isinstance(value, dict | list) else str(value))
+        return shlex.join(words)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -232,7 +232,7 @@ def test_percentiles_over_requests_get_runs_long_enough_for_them(tmp_path: Path)
     """A p1 over requests needs 100 of them, or its objective could never hold."""
     result, _ = tune(tmp_path / "s", config(slo=("tbt:p99<=120ms", "fluidity:p1>=0.8"), max_trials=2))
     judged = [objective for trial in result["trials"] for run in trial["runs"]
-              for objective in run["judgement"]["objectives"] if objective["objective"].startswith("fluidity")]
+              for objective in run["judgement"]["objectives"] if "fluidity" in objective["objective"]]
     assert judged
     assert all(objective["n"] >= 100 for objective in judged)
 

@@ -26,6 +26,7 @@ class StudyDisplay:
             self._live = Live(console=console, refresh_per_second=2, transient=True)
         self._began = time.monotonic()
         self._drawn_s = 0.0
+        self.least_pause_s = 0.4
         self._said: tuple[object, ...] = ()
         self._shown: Measured | None = None
         self._trials_shown = 0
@@ -44,7 +45,7 @@ class StudyDisplay:
         """For StudyProgress.on_change."""
         if self._live is None:
             self._lines(progress)
-        elif time.monotonic() - self._drawn_s > 0.4:
+        elif time.monotonic() - self._drawn_s >= self.least_pause_s:
             self._drawn_s = time.monotonic()
             self._live.update(self._panel(progress))
 
@@ -70,8 +71,8 @@ class StudyDisplay:
     def _panel(self, progress: StudyProgress) -> RenderableType:
         seconds = int(time.monotonic() - self._began)
         head = Text(f"{seconds // 60}:{seconds % 60:02d}  {progress.phase}", style="bold")
-        if progress.seconds_left is not None:
-            head.append(f"   search ends in {progress.seconds_left / 60:.1f} min at the latest", style="dim")
+        if (left := time_left(progress, seconds)) is not None:
+            head.append(f"   {left}", style="dim")
         parts: list[RenderableType] = [head]
         if progress.knobs is not None and progress.rate_rps is not None:
             parts.append(Text(f"now: {progress.knobs.label()} at {progress.rate_rps:.3g} req/s"
@@ -83,6 +84,16 @@ class StudyDisplay:
         if progress.records:
             parts.append(_trials(progress.records[-_ROWS:], progress.max_trials, len(progress.records)))
         return Group(*parts)
+
+
+def time_left(progress: StudyProgress, seconds_so_far: int) -> str | None:
+    """When the search will be over: by the time budget, else by the pace of the trials so far."""
+    if progress.seconds_left is not None:
+        return f"search ends in {progress.seconds_left / 60:.1f} min at the latest"
+    if not progress.records:
+        return None
+    left_s = (progress.max_trials - len(progress.records)) * seconds_so_far / len(progress.records)
+    return f"about {left_s / 60:.0f} min of search left"
 
 
 def describe_run(measured: Measured) -> str:
