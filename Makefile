@@ -34,7 +34,7 @@ lint: setup ## ruff and mypy
 study-live-fresh: setup ## Compare live budgets with freshly started engines (9 minutes)
 	@.venv/bin/python docs/studies/live_vs_fresh.py
 
-study-independent: setup ## Compare tune bench with a measurement written without it (6 minutes)
+study-independent: setup ## Compare tune bench with a measurement written without it (7 minutes)
 	@.venv/bin/python docs/studies/independent.py
 
 clean: ## Remove .venv and everything built; the bundled model stays in the user's cache
