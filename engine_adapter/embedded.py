@@ -1,6 +1,7 @@
 """A real vLLM engine in processes of our own: AsyncLLM with chunked prefill and our scheduler plug-in."""
 
 import asyncio
+import importlib.util
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from engine_adapter.seam import Applied, EngineInfo, GenerateRequest, TokenEvent
 from engine_adapter.start_failure import start_failure
 from engine_adapter.step_log import StepLog
 from engine_adapter.vllm_launch import VllmLaunch
+from workloads.errors import UsageError
 
 _PROBE_NUMBER = 1 << 40
 """Request numbers from here on are the adapter's own."""
@@ -42,6 +44,9 @@ class EmbeddedVllm:
         self._stopped = False
 
     async def start(self) -> EngineInfo:
+        if importlib.util.find_spec("vllm") is None:
+            raise UsageError("the embedded engine needs vLLM, which is not installed here: run `make setup`, "
+                             "or pip install 'stallfree[cpu]' (with an NVIDIA GPU: 'stallfree[cuda]')")
         began = time.monotonic()
         self._ready = asyncio.get_running_loop().create_future()
         try:
