@@ -265,6 +265,7 @@ def test_the_real_engine_is_measured_from_the_command_line(tmp_path):
          *LOAD, "--request-rate", "20", "--num-prompts", "60", "--num-warmups", "5",
          "--max-num-batched-tokens", "64", "--max-num-seqs", "16", "--json", "-e", "one", *engine_args],
         cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
+    assert answer.stdout, answer.stderr
     told = json.loads(answer.stdout)
     # A machine that is busy with other things may make the client late, which is said and is exit code 3.
     assert answer.returncode == (0 if told["valid"] else 3), answer.stderr
