@@ -101,6 +101,7 @@ def _ours(summary: "Summary") -> dict[str, Any]:
         "requested_vs_actual_output_len": {
             "requested": int(run.output_len[run.ok].sum()), "actual": int(run.num_tokens[run.ok].sum()),
         },
+        "peak_in_flight": run.peak_in_flight(),
         "warmup_excluded": int(run.warmup.sum()),
         **_delivery(run),
         "client_loop_lag_p99_ms": None if lag_ns is None else lag_ns / 1e6,
@@ -111,7 +112,7 @@ def _ours(summary: "Summary") -> dict[str, Any]:
             "prompts_beyond_curve": int(deadlines.curve.extrapolates(run.input_len[run.measured]).sum()),
         },
         "sustainable": load.sustainable, "sustainable_reasons": list(load.reasons),
-        "valid": run.validity.valid, "validity_reasons": list(run.validity.reasons),
+        "valid": run.validity.valid, "invalid_reasons": list(run.validity.reasons),
         "validity_notes": list(run.validity.notes),
         "engine_failure": None if run.engine_failure is None else str(run.engine_failure),
     }

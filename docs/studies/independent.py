@@ -85,7 +85,7 @@ def by_tune_bench(turn: int) -> dict[str, float]:
             check=False, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         result: dict[str, Any] = json.loads(done.stdout)
     if not result["valid"]:
-        print("  INVALID:", result["validity_reasons"])
+        print("  INVALID:", result["invalid_reasons"])
     return {name: result[name] for name in FIGURES}
 
 
