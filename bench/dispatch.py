@@ -143,9 +143,10 @@ class _Playing:
             now_ns = self._clock.now_ns()
             signs = {row: ns for row, ns in self._recorder.last_sign_ns.items() if row not in self._hung}
             silent = [row for row, sign_ns in signs.items() if now_ns - sign_ns >= self._timeout_ns]
-            if silent and len(silent) == len(signs):
+            # New arrivals are no sign of life: only tokens are.
+            if silent and now_ns - self._recorder.last_read_ns >= self._timeout_ns:
                 self._engine_failed(Hung(
-                    f"the engine gave no token for {self._timeout_ns / 1e9:g} s to any of the {len(silent)} "
+                    f"the engine gave no token for {self._timeout_ns / 1e9:g} s to any of the {len(signs)} "
                     f"requests in flight; restart it, or allow more with a longer request timeout"
                 ))
             for row in silent:

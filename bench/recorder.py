@@ -49,6 +49,8 @@ class RunRecorder:
         self._read_ns: list[list[int]] = [[] for _ in range(len(plan))]
         self._read_tokens: list[list[int]] = [[] for _ in range(len(plan))]
         self._sent = self._finished = self._failed = self._tokens = 0
+        self.last_read_ns = NEVER
+        """When any request last brought a token; NEVER before the first."""
 
     def sent(self, row: int, at_ns: int) -> None:
         """Request `row` has been handed to the engine; until it ends it counts as cut short."""
@@ -61,7 +63,7 @@ class RunRecorder:
         """`num_tokens` (at least 1) tokens of request `row` were read at once."""
         self._read_ns[row].append(at_ns)
         self._read_tokens[row].append(num_tokens)
-        self.last_sign_ns[row] = at_ns
+        self.last_sign_ns[row] = self.last_read_ns = at_ns
         self._tokens += num_tokens
 
     def ended(self, row: int, at_ns: int, outcome: Outcome) -> None:

@@ -130,12 +130,11 @@ class EmbeddedVllm:
                 self._fail_start(f"{fields['kind']}: {fields['text']}")
             case "error" if (queue := self._streams.get(fields["number"])) is not None:
                 crashed = fields["kind"] == "crashed"
-                queue.put_nowait(Crashed(f"the engine died: {fields['text']}") if crashed
-                                 else Rejected(fields["text"]))
+                queue.put_nowait(Crashed(self._death()) if crashed else Rejected(fields["text"]))
             case "reset":
                 self._settle(self._reset, fields["done"])
             case "dead":
-                self._fail(Crashed("the engine died while it served"))
+                self._fail(Crashed(self._death()))
 
     def _on_end(self) -> None:
         self._fail_start("")
@@ -159,6 +158,10 @@ class EmbeddedVllm:
         if self._reset is not None and not self._reset.done():
             self._reset.set_exception(self._dead)
 
+    def _death(self) -> str:
+        log = f"; its log is {self._log_path}" if self._log_path is not None else ""
+        return f"the engine died while it served{log}"
+
     def _hung(self, what: str) -> Hung:
         self._dead = Hung(f"the engine did not answer {what} within {_ANSWER_DEADLINE_S:.0f} s")
         return self._dead
@@ -168,7 +171,7 @@ class EmbeddedVllm:
     async def _wait_until_ready(self) -> dict[str, Any]:
         assert self._ready is not None
         try:
-            return await asyncio.wait_for(asyncio.shield(self._ready), self._start_deadline_s)
+            return await asyncio.wait_for(self._ready, self._start_deadline_s)
         except TimeoutError:
             raise StartFailed(
                 f"the engine was not ready after {self._start_deadline_s:.0f} s; "

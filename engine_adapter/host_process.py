@@ -15,7 +15,7 @@ from typing import Any
 
 from engine_adapter.control_block import ENVIRONMENT_NAME, ControlBlock
 from engine_adapter.host_protocol import HEAD, MESSAGE, TOKENS, TokenRecord, message, unpack_tokens
-from engine_adapter.processes import MARK_NAME, end_marked
+from engine_adapter.processes import MARK_NAME, end_marked, shared_memory_of
 from engine_adapter.vllm_launch import VllmLaunch
 
 _STOP_DEADLINE_S = 10.0
@@ -85,6 +85,7 @@ class HostProcess:
 
         With `in_order` the engine is first asked to shut down, for a bounded time.
         """
+        segments = await asyncio.to_thread(shared_memory_of, self._id)
         if in_order and self._listener is not None and not self._listener.done():
             self.send(message(op="stop"))
             await asyncio.wait([self._listener], timeout=_STOP_DEADLINE_S)
@@ -101,6 +102,8 @@ class HostProcess:
             self._listener.cancel()
             await asyncio.gather(self._listener, return_exceptions=True)
         shutil.rmtree(self._directory, ignore_errors=True)
+        for segment in segments:
+            segment.unlink(missing_ok=True)
         if left:
             raise RuntimeError(f"the engine's processes {left} did not end after SIGKILL")
 

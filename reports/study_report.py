@@ -33,6 +33,7 @@ _STATUS: dict[str, tuple[str, Tone]] = {
     "recommended": ("Recommended", "good"),
     "default_is_best": ("Keep the default", "good"),
     "not_confirmed": ("Not confirmed", "bad"),
+    "cut_short": ("Not decided", "bad"),
     "no_evidence": ("No setting could be measured", "bad"),
     "slo_infeasible": ("SLO not met by any setting", "bad"),
     "unfinished": ("Unfinished", "muted"),

@@ -26,6 +26,8 @@ SUSTAINABLE = "sustainable"
 """The constraint beside the SLO's: the load does not pile up (metrics.md, capacity)."""
 MIN_REQUESTS = 24
 """Measured requests that a run has on average at least, even where no percentile needs them."""
+_THIN = 0.05
+"""Room below a limit, as a share of it, that is too little to rely on. Fluidity has an upper end at 1."""
 _LONG_GAP = 3.0
 """A gap this many times a percentile's limit is worth a warning although the percentile holds."""
 _LONGEST_RUN = 2.0
@@ -247,6 +249,18 @@ def rare_stalls(measured: Measured, slo: Slo) -> str:
             return (f"{objective} holds, yet the longest gap was {longest:.0f} ms: a percentile is blind to "
                     f"stalls in fewer of the gaps than it leaves out; add --slo 'tbt:max<=...' to bound them")
     return ""
+
+
+def thin_margin(measured: Measured) -> str:
+    """A warning when an objective holds by less than runs of this length vary, else ""."""
+    near = {key: -violation for key, violation in measured.constraints.items()
+            if key != SUSTAINABLE and -_THIN < violation <= 0 and not key.startswith("error_rate")
+            and not key.startswith("fluidity")}
+    if not (measured.holds and near):
+        return ""
+    key = min(near, key=lambda name: near[name])
+    return (f"{key} holds by only {100 * near[key]:.1f} % of its limit: longer runs (--run-seconds) would "
+            f"tell whether it lasts")
 
 
 def figures_of(summary: Summary) -> dict[str, float | None]:

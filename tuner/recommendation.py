@@ -12,8 +12,8 @@ from tuner.trial import TrialRecord, TrialRun
 
 SCHEMA_VERSION = 1
 EXIT_CODES = {
-    "recommended": 0, "default_is_best": 0, "slo_infeasible": 1, "not_confirmed": 2, "no_evidence": 3,
-    "unfinished": 130,
+    "recommended": 0, "default_is_best": 0, "slo_infeasible": 1, "not_confirmed": 2, "cut_short": 2,
+    "no_evidence": 3, "unfinished": 130,
 }
 """What `tune run` exits with, by verdict; see docs/exit-codes.md."""
 
@@ -55,6 +55,9 @@ def _verdict(study: Study, best: TrialRecord | None, default: TrialRecord | None
         tried = f"{len(records)} of {study.config.max_trials} settings were tried"
         return "unfinished", f"{tried}; add --resume to go on"
     if best is None:
+        if len(records) < study.config.max_trials and study.config.time_budget_s is not None:
+            return "cut_short", (f"the time ended after {len(records)} of {study.config.max_trials} "
+                                 f"settings, and none had held; give more --max-minutes and add --resume")
         judged = [r for r in records if not r.outcome.is_bad and r.constraints]
         return ("slo_infeasible", _closest(judged)) if judged else ("no_evidence", _failures(records))
     confirmed = ((study.state.confirmation or {}).get("recommended") or {}).get("confirmed")

@@ -72,9 +72,7 @@ class Proposals:
         self._asked: tuple[Proposal, Trial] | None = None
         self._lock_fd: int | None = _own_journal(path)
         try:
-            storage = _storage(path)
-            self._study = optuna.create_study(storage=storage, study_name=study, direction="maximize",
-                                              pruner=optuna.pruners.NopPruner(), load_if_exists=True)
+            self._study = _open_study(path, study)
             self._check_identity({"space": space.as_dict(), "slo": [str(o) for o in slo.objectives],
                                   "constraints": list(self._keys), "default": self._default.as_dict()})
         except BaseException:
@@ -277,6 +275,14 @@ def _storage(path: Path) -> optuna.storages.JournalStorage:
         return optuna.storages.JournalStorage(JournalFileBackend(str(path), _AlreadyLocked(str(path))))
     except (ValueError, KeyError, TypeError) as error:
         raise EvidenceError(f"{path} is damaged or no study journal: {error}") from error
+
+
+def _open_study(path: Path, name: str) -> optuna.Study:
+    try:
+        return optuna.create_study(storage=_storage(path), study_name=name, direction="maximize",
+                                   pruner=optuna.pruners.NopPruner(), load_if_exists=True)
+    except (ValueError, KeyError, TypeError, AssertionError) as error:
+        raise EvidenceError(f"{path} is damaged ({error!r}): start a new study") from error
 
 
 def _knobs(trial: FrozenTrial) -> Knobs | None:

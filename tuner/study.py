@@ -1,12 +1,14 @@
 """A study on disk: what was asked for, how far it came, and where its evidence lies."""
 
+import fcntl
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
-from bench import Deadlines
+from bench import Deadlines, OutputError
 from bench.files import jsonable, write_json, write_text
 from engine_adapter.clock import Clock
 from engine_adapter.knobs import Knobs
@@ -14,6 +16,7 @@ from engine_adapter.vllm_launch import VllmLaunch
 from workloads import EvidenceError, UsageError, Workload
 
 SCHEMA_VERSION = 1
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,28 +112,42 @@ class Study:
     def __init__(self, directory: Path, config: StudyConfig, state: StudyState, clock: Clock) -> None:
         self.directory, self.config, self.state = directory, config, state
         self._clock, self._saved_at_ns = clock, clock.now_ns()
+        self._lock: int | None = None
 
     @classmethod
     def create(cls, directory: Path, config: StudyConfig, clock: Clock) -> Self:
+        lock = _own(directory)
         if (directory / "study.json").exists():
+            os.close(lock)
             raise UsageError(f"{directory} holds a study already: add --resume to continue it, "
                              f"or give another --experiment-name")
         study = cls(directory, config, StudyState(), clock)
+        study._lock = lock
         study.save()
         return study
 
     @classmethod
     def resume(cls, directory: Path, config: StudyConfig, clock: Clock) -> Self:
-        saved = _read_json(directory / "study.json")
-        if differences := config.differences(saved["config"]):
-            raise UsageError(f"{directory} was begun with another {', '.join(differences)}: "
-                             f"resume it with the same, or start a new study")
-        return cls(directory, config, StudyState(**saved["state"]), clock)
+        _read_json(directory / "study.json")
+        lock = _own(directory)
+        try:
+            # Read under the lock: another process may have changed it until now.
+            saved = _read_json(directory / "study.json")
+            if differences := config.differences(saved["config"]):
+                raise UsageError(f"{directory} was begun with another {', '.join(differences)}: "
+                                 f"resume it with the same, or start a new study")
+            study = cls(directory, config, _readable(directory, lambda: StudyState(**saved["state"])), clock)
+        except BaseException:
+            os.close(lock)
+            raise
+        study._lock = lock
+        return study
 
     @classmethod
     def saved_config(cls, directory: Path) -> StudyConfig:
         """What the study in `directory` was asked for."""
-        return StudyConfig.from_dict(_read_json(directory / "study.json")["config"])
+        saved = _read_json(directory / "study.json")
+        return _readable(directory, lambda: StudyConfig.from_dict(saved["config"]))
 
     @property
     def journal(self) -> Path:
@@ -146,6 +163,23 @@ class Study:
         """Name of a new run's directory below `directory`, relative; never handed out twice."""
         self.state.runs_made += 1
         return f"runs/{self.state.runs_made:03d}-{purpose}"
+
+    def result(self) -> dict[str, Any]:
+        """recommendation.json as it was written; EvidenceError when it is gone or damaged."""
+        path = self.directory / "recommendation.json"
+        try:
+            content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            content["verdict"]
+        except (OSError, ValueError, TypeError, KeyError):
+            raise EvidenceError(f"this study is finished, but its result {path} is gone or damaged: "
+                                f"start a new study") from None
+        return content
+
+    def close(self) -> None:
+        """Let another process have the study. Idempotent."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def save(self) -> None:
         """Write the state, with the wall time since the last save added."""
@@ -164,13 +198,40 @@ class Study:
         write_text(self.directory / name, text)
 
 
+def _own(directory: Path) -> int:
+    """Hold the study for this process; its end gives it back, whatever ends it."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise OutputError(f"cannot write to {directory}: {error.strerror or error}; choose another "
+                          f"--output-dir or --experiment-name") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise UsageError(f"{directory} is in use by another process: wait for it, or give another "
+                         f"--experiment-name") from None
+    return lock
+
+
+def _readable(directory: Path, read: Callable[[], T]) -> T:
+    try:
+        return read()
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise EvidenceError(f"{directory / 'study.json'} is damaged ({error!r}): start a new study"
+                            ) from error
+
+
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError(f"there is no study in {path.parent} to resume: leave --resume out") from None
     except (OSError, ValueError) as error:
-        raise EvidenceError(f"{path} cannot be read: {error}") from error
+        raise EvidenceError(f"{path} cannot be read ({error}): start a new study") from error
+    if not isinstance(content, dict) or not {"config", "state"} <= set(content):
+        raise EvidenceError(f"{path} is damaged: start a new study")
     if content.get("schema_version") != SCHEMA_VERSION:
         raise EvidenceError(f"{path} was written by another version of stallfree; start a new study")
     return content

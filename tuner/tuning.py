@@ -6,12 +6,12 @@ from typing import Any
 
 from bench import OutputError
 from engine_adapter.clock import Clock
-from engine_adapter.knobs import KnobLimits, Knobs
+from engine_adapter.knobs import Knobs
 from engine_adapter.machine import machine_facts
 from engine_adapter.seam import EngineInfo
 from tuner.confirm import RUN_FACTOR, Confirmation, Confirmer, figures
 from tuner.engines import EngineMaker
-from tuner.measuring import SUSTAINABLE, Measurer, rare_stalls
+from tuner.measuring import SUSTAINABLE, Measurer, rare_stalls, thin_margin
 from tuner.probe import probe
 from tuner.progress import StudyProgress
 from tuner.recommendation import build
@@ -59,8 +59,7 @@ class _Tuning:
         study, progress = self._study, self._progress
         progress.max_trials = study.config.max_trials
         if study.state.confirmation is not None:
-            self._open_proposals(None)
-            return self._write(finished=True)
+            return study.result()
         progress.say("starting the engine")
         info = await self._measurer.open_capacity()
         self._check(info)
@@ -85,6 +84,7 @@ class _Tuning:
             if self._proposals is not None:
                 self._proposals.close()
             self._study.save()
+            self._study.close()
 
     def _check(self, info: EngineInfo) -> None:
         """What an engine must be for this study, and what its reader must know about it."""
@@ -127,7 +127,7 @@ class _Tuning:
                        f"--decode-deadline-ms")
         study.save()
 
-    def _open_proposals(self, info: EngineInfo | None) -> Proposals:
+    def _open_proposals(self, info: EngineInfo) -> Proposals:
         study, config = self._study, self._study.config
         default = study.state.default_knobs
         assert default is not None
@@ -141,11 +141,9 @@ class _Tuning:
         self._progress.incumbent = proposals.best()
         return proposals
 
-    def _space(self, default: Knobs, info: EngineInfo | None) -> SearchSpace:
+    def _space(self, default: Knobs, info: EngineInfo) -> SearchSpace:
         config = self._study.config
-        saved = self._study.state.environment["limits"]
-        limits = info.limits if info is not None else KnobLimits(**saved)
-        space = SearchSpace.for_engine(default, limits, longest_prompt=config.workload.longest_prompt)
+        space = SearchSpace.for_engine(default, info.limits, longest_prompt=config.workload.longest_prompt)
         budgets = config.token_budgets or space.token_budgets
         # A budget smaller than every choice of sequences comes with as many sequences as it carries.
         seqs = config.max_seqs or tuple({*space.max_seqs, min(*budgets, *space.max_seqs)})
@@ -217,8 +215,9 @@ class _Tuning:
         shown = confirmation.decisive
         if confirmation.note:
             self._study.state.warn(confirmation.note)
-        if shown is not None and (doubt := rare_stalls(shown, self._slo)):
-            self._study.state.warn(doubt)
+        for doubt in (rare_stalls(shown, self._slo), thin_margin(shown)) if shown is not None else ():
+            if doubt:
+                self._study.state.warn(doubt)
         if shown is not None and shown.holds and best.capacity_rps is not None:
             optimism = best.capacity_rps / shown.run.rate_rps - 1
             if optimism > 0.001:

@@ -33,5 +33,5 @@ def tiny_launch(directory: Path, **more: Any) -> VllmLaunch:
 
 
 def engine_directories() -> set[str]:
-    """Private directories of engines that exist now."""
-    return {name for name in os.listdir("/dev/shm") if name.startswith("stallfree-")}
+    """Private directories of engines, and message queues of vLLM, that exist now."""
+    return {name for name in os.listdir("/dev/shm") if name.startswith(("stallfree-", "psm_"))}

@@ -19,7 +19,7 @@ from tuner.slo import parse_slo
 from tuner.study import Study, StudyConfig
 from tuner.tuning import tune_study
 from workloads import load_workload
-from workloads.errors import UsageError
+from workloads.errors import EvidenceError, UsageError
 
 
 def config(**changes: Any) -> StudyConfig:
@@ -245,3 +245,46 @@ def test_a_percentile_that_holds_over_rare_long_stalls_is_warned_of(tmp_path: Pa
         assert any("longest gap" in warning for warning in result["warnings"])
     else:
         pytest.fail("this scripted engine no longer shows the case")
+
+
+@pytest.mark.parametrize("harm", ["gone", "cut"])
+def test_a_finished_result_survives_whatever_happens_to_the_journal(tmp_path: Path, harm: str) -> None:
+    """Resuming a finished study shows what is written; it is never rebuilt from less."""
+    result, _ = tune(tmp_path / "s", config(max_trials=2))
+    journal = tmp_path / "s" / "trials.journal"
+    if harm == "gone":
+        journal.unlink()
+    else:
+        journal.write_bytes(journal.read_bytes()[:200])
+    before = (tmp_path / "s" / "recommendation.json").read_bytes()
+    again, maker = tune(tmp_path / "s", config(max_trials=2), resume=True)
+    assert again == result
+    assert maker.started == []
+    assert (tmp_path / "s" / "recommendation.json").read_bytes() == before
+
+
+def test_two_processes_never_work_on_one_study(tmp_path: Path) -> None:
+    """The second one is told so before it starts an engine; the end of the first frees the study."""
+    clock = VirtualClock()
+    first = Study.create(tmp_path / "s", config(), clock)
+    for open_again in (Study.create, Study.resume):
+        with pytest.raises(UsageError, match="in use by another process"):
+            open_again(tmp_path / "s", config(), clock)
+    first.close()
+    Study.resume(tmp_path / "s", config(), clock).close()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema_version": 1, "config": {}, "state": {}}'])
+def test_a_damaged_study_is_said_to_be_damaged(tmp_path: Path, text: str) -> None:
+    """One line that says what to do, whatever is wrong with the file."""
+    Study.create(tmp_path / "s", config(), VirtualClock()).close()
+    (tmp_path / "s" / "study.json").write_text(text)
+    with pytest.raises(EvidenceError, match="start a new study"):
+        Study.saved_config(tmp_path / "s")
+
+
+def test_a_search_that_ran_out_of_time_does_not_call_the_slo_infeasible(tmp_path: Path) -> None:
+    """Nothing held in the little time there was: that is no verdict about the SLO."""
+    result, _ = tune(tmp_path / "s", config(slo=("tbt:p99<=1ms",), max_trials=40, time_budget_s=300))
+    assert result["verdict"] == "cut_short"
+    assert "--max-minutes" in result["verdict_text"]

@@ -61,7 +61,7 @@ def launch_from_options(
     given = {
         "max_model_len": max_model_len, "dtype": dtype, "enforce_eager": enforce_eager,
         "kv_cache_memory_bytes": kv_cache_memory_bytes, "gpu_memory_utilization": gpu_memory_utilization,
-        "tensor_parallel_size": tensor_parallel_size, **_parsed(engine_arg or []),
+        "tensor_parallel_size": tensor_parallel_size, **parsed_engine_args(engine_arg or []),
     }
     args |= {name: value for name, value in given.items() if value is not None}
     longest = args.get("max_model_len")
@@ -71,7 +71,8 @@ def launch_from_options(
     return VllmLaunch(resolve_model(model or BUNDLED_MODEL), args, ceiling_budget=ceiling_budget)
 
 
-def _parsed(pairs: list[str]) -> dict[str, Any]:
+def parsed_engine_args(pairs: list[str]) -> dict[str, Any]:
+    """vLLM engine arguments by field name, values read as YAML."""
     args = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")

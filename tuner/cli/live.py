@@ -1,8 +1,9 @@
 """The live picture of `tune run`: a panel on a terminal, one line an event everywhere else."""
 
+import re
 import time
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -14,6 +15,7 @@ from tuner.progress import StudyProgress
 from tuner.trial import TrialRecord
 
 _ROWS = 8
+_ACRONYMS = ("tbt", "itl", "ttft", "tpot", "e2e")
 
 
 class StudyDisplay:
@@ -97,13 +99,23 @@ def time_left(progress: StudyProgress, seconds_so_far: int) -> str | None:
 
 
 def describe_run(measured: Measured) -> str:
-    """One line: rate, p99 TBT, fluidity, verdict."""
-    figures = measured.run.figures
-    return (f"{measured.run.rate_rps:.3g} req/s: p99 TBT {_ms(figures.get('p99_tbt_ms'))}, "
-            f"longest {_ms(figures.get('max_tbt_ms'))}, "
-            f"fluidity {_share(figures.get('fluidity_index_service'))} - "
+    """One line: rate, what every objective observed, the longest gap, verdict."""
+    run = measured.run
+    judged = [_observed(objective) for objective in (run.judgement or {}).get("objectives", [])
+              if not (objective["implicit"] and objective["holds"])]
+    shown = ", ".join([*judged, f"longest gap {_ms(run.figures.get('max_tbt_ms'))}"])
+    return (f"{run.rate_rps:.3g} req/s: {shown} - "
             f"{'holds' if measured.holds else measured.outcome.value.replace('_', ' ')}"
             + (f" ({measured.note})" if measured.note else ""))
+
+
+def _observed(objective: dict[str, Any]) -> str:
+    metric, _, stat = re.split("[<>]=", objective["objective"])[0].partition(":")
+    name = f"{stat} {metric.upper() if metric in _ACRONYMS else metric}".strip()
+    if objective["observed"] is None:
+        return f"{name} -"
+    unit = " ms" if objective["unit"] == "ms" else ""
+    return f"{name} {objective['observed']:.3g}{unit}"
 
 
 def describe_record(record: TrialRecord) -> str:
@@ -115,13 +127,13 @@ def describe_record(record: TrialRecord) -> str:
 def _trials(records: list[TrialRecord], planned: int, done: int) -> Table:
     table = Table(title=f"{done} of {planned} settings tried", title_justify="left", box=None,
                   padding=(0, 2, 0, 0))
-    for name in ("#", "setting", "source", "req/s", "p99 TBT", "fluidity", "outcome"):
+    for name in ("#", "setting", "source", "req/s", "p99 TBT", "p10 fluidity", "outcome"):
         table.add_column(name, justify="left" if name in ("setting", "source", "outcome") else "right")
     for record in records:
         run = next((r for r in record.runs if r.holds and r.rate_rps == record.capacity_rps), record.runs[-1])
         table.add_row(
             str(record.number + 1), record.knobs.label(), record.source, f"{run.rate_rps:.3g}",
-            _ms(run.figures.get("p99_tbt_ms")), _share(run.figures.get("fluidity_index_service")),
+            _ms(run.figures.get("p99_tbt_ms")), _share(run.figures.get("fluidity_index_p10")),
             record.outcome.value.replace("_", " "))
     return table
 

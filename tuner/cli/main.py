@@ -60,7 +60,8 @@ def main(arguments: list[str] | None = None) -> None:
     error, 130 interrupted, or what the command or the error says. `arguments` default to sys.argv."""
     try:
         code = _run(sys.argv[1:] if arguments is None else arguments)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except BrokenPipeError:
         # The interpreter flushes stdout once more at its end; let that go nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,6 +1,6 @@
 """`tune run`: from a workload and an SLO to a recommended configuration, proven on fresh engines."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,10 +10,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tuner.study import Study, StudyConfig
-
-_CPU_MINUTES = 7.5
-"""The whole tuning on the CPU preset: search and confirmation within eight minutes."""
-
 
 def run(
     preset: options.Preset = None,
@@ -79,16 +75,18 @@ def run(
     from pathlib import Path
 
     from engine_adapter.clock import WallClock
+    from tuner.cli.run_config import FLAGS, check_numbers, config_from_flags, resumed_config
     from tuner.study import Study
 
-    asked = {name: value for name, value in locals().items() if name in _MEASURING and value is not None}
+    asked = {name: value for name, value in locals().items() if name in FLAGS and value is not None}
+    check_numbers(asked | {"server_ready_timeout": server_ready_timeout})
     home = Path(output_dir)
     if resume:
         directory = _study_to_resume(home, experiment_name)
-        config = _resumed(Study.saved_config(directory), asked, num_trials, max_minutes, request_timeout)
+        config = resumed_config(Study.saved_config(directory), asked)
     else:
         directory = home / (experiment_name or _timestamp())
-        config = _config(asked, num_trials, max_minutes, request_timeout)
+        config = config_from_flags(asked)
     if dry_run:
         _print_plan(config, directory)
         return
@@ -97,74 +95,6 @@ def run(
     code = _tune(study, server_ready_timeout, as_json=as_json)
     if code:
         raise typer.Exit(code)
-
-
-_MEASURING = (
-    "preset", "workload", "model", "slo", "decode_deadline_ms", "prefill_slack_ms", "rate", "burstiness",
-    "token_budget", "max_num_seqs", "long_prefill_token_threshold", "run_seconds", "seed", "max_model_len",
-    "dtype", "enforce_eager", "kv_cache_memory_bytes", "gpu_memory_utilization", "tensor_parallel_size",
-    "engine_arg",
-)
-"""Flags that decide what is measured: a resumed study must agree with those that are given again."""
-_LAUNCH = ("model", "max_model_len", "dtype", "enforce_eager", "kv_cache_memory_bytes",
-           "gpu_memory_utilization", "tensor_parallel_size", "engine_arg")
-
-
-def _config(asked: "dict[str, Any]", num_trials: int | None, max_minutes: float | None,
-            request_timeout: float | None) -> "StudyConfig":
-    from tuner.slo import parse_slo
-    from tuner.space import parse_choices
-    from tuner.study import StudyConfig
-    from workloads import UsageError
-
-    load = options.workload_from_options(asked.get("preset"), asked.get("workload"))
-    slo = tuple(asked.get("slo") or load.slo)
-    if not slo:
-        raise UsageError("the workload has no SLO of its own: give one with --slo 'tbt:p99<=100ms'")
-    if any(objective.metric == "goodput" for objective in parse_slo(slo).objectives):
-        raise UsageError("tune run cannot judge goodput, which needs limits per request: use tbt, ttft and "
-                         "fluidity objectives here, and goodput in tune bench --goodput")
-    budgets, seqs, thresholds = (
-        parse_choices(asked[name]) if name in asked else None
-        for name in ("token_budget", "max_num_seqs", "long_prefill_token_threshold"))
-    if budgets and seqs and budgets[0] < seqs[0]:
-        raise UsageError(f"a token budget of {budgets[0]} is below every --max-num-seqs ({seqs[0]}): running "
-                         f"decodes would be left out of steps; add a smaller --max-num-seqs")
-    if (asked.get("rate") or 1.0) <= 0:
-        raise UsageError(f"--rate must be above 0, got {asked['rate']}")
-    for name in ("run_seconds", "decode_deadline_ms"):
-        if asked.get(name, 1.0) <= 0:
-            raise UsageError(f"--{name.replace('_', '-')} must be above 0, got {asked[name]}")
-    if max_minutes is None and load.name == "cpu":
-        max_minutes = _CPU_MINUTES
-    launch = options.launch_from_options(
-        load, **{"model": None} | {name: asked[name] for name in _LAUNCH if name in asked},
-        ceiling_budget=max(budgets or (0,)))
-    return StudyConfig(
-        workload=load, slo=slo, launch=launch,
-        decode_deadline_ms=asked.get("decode_deadline_ms", load.decode_deadline_ms),
-        prefill_slack_ms=asked.get("prefill_slack_ms", load.prefill_slack_ms),
-        run_seconds=asked.get("run_seconds", load.run_seconds), warmup_seconds=load.warmup_seconds,
-        seed=asked.get("seed", 0), rate_rps=asked.get("rate"), token_budgets=budgets, max_seqs=seqs,
-        thresholds=thresholds, burstiness=asked.get("burstiness"), max_trials=num_trials or 12,
-        time_budget_s=None if max_minutes is None else max_minutes * 60,
-        request_timeout_s=request_timeout or 120.0,
-    )
-
-
-def _resumed(saved: "StudyConfig", asked: "dict[str, Any]", num_trials: int | None,
-             max_minutes: float | None, request_timeout: float | None) -> "StudyConfig":
-    from dataclasses import replace
-
-    if asked:
-        # Flags given again must say the same; Study.resume compares them with the saved ones.
-        if not {"workload", "preset"} & set(asked):
-            asked = {"preset": saved.workload.name} | asked
-        return _config(asked, num_trials, max_minutes, request_timeout)
-    return replace(
-        saved, max_trials=num_trials or saved.max_trials,
-        time_budget_s=saved.time_budget_s if max_minutes is None else max_minutes * 60,
-        request_timeout_s=request_timeout or saved.request_timeout_s)
 
 
 def _timestamp() -> str:

@@ -128,6 +128,7 @@ def ensure_environment(root: Path, asked: str, keep_python: bool, run: Runner) -
                  "Debian and Ubuntu need the package python3-venv; or choose another with PYTHON=python3.12")
     install(root, venv / "bin" / "python", engine, run)
     write_stamp(venv, {"key": key, "python": python_version, "engine": engine})
+    _say("Set up. The commands are .venv/bin/tune and make tune; .venv/bin/tune doctor checks the rest.")
 
 
 def install(root: Path, python: Path, engine: str, run: Runner) -> None:
@@ -139,7 +140,8 @@ def install(root: Path, python: Path, engine: str, run: Runner) -> None:
                  [*pip, CPU_TORCH, "--extra-index-url", CPU_WHEELS], advice)
     run.must("engine and project", [*pip, "--editable", f"{root}[{EXTRAS[engine]}]"], advice)
     if not run.succeeds("check of torchvision", [python, "-c", "import torchvision"]):
-        run.must("removal of torchvision, which does not fit this torch",
+        # Expected with the CPU build of torch: PyPI's torchvision is built for another one.
+        run.must("removal of torchvision, which this torch cannot use (text models do not need it)",
                  [python, "-m", "pip", "uninstall", "--yes", *TORCH_COMPANIONS], "remove .venv and repeat")
     run.must("check of vLLM", [python, "-c", "from vllm.engine.arg_utils import EngineArgs"],
              "vLLM cannot be imported; remove .venv and repeat")

@@ -1,0 +1,111 @@
+"""From the flags of `tune run` to a StudyConfig; what is not given comes from the workload or the study."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from engine_adapter.models import resolve_model
+from tuner.cli import engine_options as options
+from tuner.slo import parse_slo
+from tuner.space import parse_choices
+from tuner.study import StudyConfig
+from workloads import UsageError, load_workload
+
+_CPU_MINUTES = 7.5
+"""The whole tuning on the CPU preset: search and confirmation within eight minutes."""
+_LAUNCH = ("model", "max_model_len", "dtype", "enforce_eager", "kv_cache_memory_bytes",
+           "gpu_memory_utilization", "tensor_parallel_size", "engine_arg")
+_PLAIN = ("decode_deadline_ms", "prefill_slack_ms", "run_seconds", "seed", "burstiness")
+"""Flags that are fields of StudyConfig under the same name."""
+_CHOICES = {"token_budget": "token_budgets", "max_num_seqs": "max_seqs",
+            "long_prefill_token_threshold": "thresholds"}
+_HOW_FAR = ("num_trials", "max_minutes", "request_timeout")
+FLAGS = ("preset", "workload", "slo", "rate", *_PLAIN, *_CHOICES, *_LAUNCH, *_HOW_FAR)
+
+_LEAST_RATE, _MOST_RATE = 1e-3, 1e5
+_RANGES = {
+    "rate": (_LEAST_RATE, _MOST_RATE), "run_seconds": (1.0, 86_400.0), "max_minutes": (0.1, 1e5),
+    "request_timeout": (0.1, 86_400.0), "server_ready_timeout": (1.0, 86_400.0),
+    "decode_deadline_ms": (0.001, 1e7), "prefill_slack_ms": (0.0, 1e7), "burstiness": (0.01, math.inf),
+    "seed": (0, 2**63), "max_model_len": (2, 10**8), "kv_cache_memory_bytes": (1, 10**15),
+    "gpu_memory_utilization": (0.01, 1.0), "tensor_parallel_size": (1, 4096),
+}
+"""Flag, least and most; what lies outside is a slip of the pen that would cost an engine start."""
+
+
+def check_numbers(asked: Mapping[str, Any]) -> None:
+    """Refuse numbers that cannot be meant, with the range that can."""
+    for name, (least, most) in _RANGES.items():
+        value = asked.get(name)
+        if value is not None and not least <= value <= most:
+            flag = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{flag} must be between {least:g} and {most:g}, got {value:g}")
+
+
+def config_from_flags(asked: Mapping[str, Any]) -> StudyConfig:
+    """What `tune run` was asked for; refuses what cannot be measured before anything is started."""
+    load = options.workload_from_options(asked.get("preset"), asked.get("workload"))
+    choices = {field: parse_choices(asked[flag]) for flag, field in _CHOICES.items() if flag in asked}
+    budgets, seqs = choices.get("token_budgets"), choices.get("max_seqs")
+    for flag, values in (("--token-budget", budgets), ("--max-num-seqs", seqs)):
+        if values and values[0] < 1:
+            raise UsageError(f"{flag} must be at least 1, got {values[0]}")
+    if budgets and seqs and budgets[0] < seqs[0]:
+        raise UsageError(f"a token budget of {budgets[0]} is below every --max-num-seqs ({seqs[0]}): running "
+                         f"decodes would be left out of steps; add a smaller --max-num-seqs")
+    minutes = asked.get("max_minutes", _CPU_MINUTES if load.name == "cpu" else None)
+    launch = options.launch_from_options(
+        load, **{"model": None} | {name: asked[name] for name in _LAUNCH if name in asked},
+        ceiling_budget=max(budgets or (0,)))
+    plain = {name: asked[name] for name in _PLAIN if name in asked}
+    return StudyConfig(
+        workload=load, slo=_slo(asked.get("slo") or load.slo), launch=launch, rate_rps=asked.get("rate"),
+        warmup_seconds=load.warmup_seconds, max_trials=asked.get("num_trials", 12),
+        time_budget_s=None if minutes is None else minutes * 60,
+        request_timeout_s=asked.get("request_timeout", 120.0),
+        **{"decode_deadline_ms": load.decode_deadline_ms, "prefill_slack_ms": load.prefill_slack_ms,
+           "run_seconds": load.run_seconds} | plain | choices,
+    )
+
+
+def resumed_config(saved: StudyConfig, asked: Mapping[str, Any]) -> StudyConfig:
+    """The saved question; flags that are given again must say the same, how far to go may change."""
+    differing = [f"--{name.replace('_', '-')}" for name in asked
+                 if name not in _HOW_FAR and not _same(saved, name, asked[name])]
+    if differing:
+        raise UsageError(f"this study was begun with another {', '.join(differing)}: leave that out to go on "
+                         f"with it, or start a new study")
+    minutes = asked.get("max_minutes")
+    return replace(
+        saved, max_trials=asked.get("num_trials", saved.max_trials),
+        time_budget_s=saved.time_budget_s if minutes is None else minutes * 60,
+        request_timeout_s=asked.get("request_timeout", saved.request_timeout_s))
+
+
+def _same(saved: StudyConfig, flag: str, value: Any) -> bool:
+    if flag in ("preset", "workload"):
+        return load_workload(value).digest() == saved.workload.digest()
+    if flag == "slo":
+        return tuple(value) == saved.slo
+    if flag == "rate":
+        return bool(value == saved.rate_rps)
+    if flag in _CHOICES:
+        return bool(parse_choices(value) == getattr(saved, _CHOICES[flag]))
+    if flag == "model":
+        return resolve_model(value) == saved.launch.model
+    if flag == "engine_arg":
+        return options.parsed_engine_args(value).items() <= saved.launch.engine_args.items()
+    if flag in _LAUNCH:
+        return bool(saved.launch.engine_args.get(flag) == value)
+    return bool(getattr(saved, flag) == value)
+
+
+def _slo(texts: Any) -> tuple[str, ...]:
+    slo = tuple(texts)
+    if not slo:
+        raise UsageError("the workload has no SLO of its own: give one with --slo 'tbt:p99<=100ms'")
+    if any(objective.metric == "goodput" for objective in parse_slo(slo).objectives):
+        raise UsageError("tune run cannot judge goodput, which needs limits per request: use tbt, ttft and "
+                         "fluidity objectives here, and goodput in tune bench --goodput")
+    return slo
