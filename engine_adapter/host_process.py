@@ -138,6 +138,9 @@ class HostProcess:
             ENVIRONMENT_NAME: str(self._directory / "control"),
             "PYTHONPATH": f"{root}{os.pathsep}{search}" if search else root,
             "PYTHONUNBUFFERED": "1",
+            # vLLM renames its processes; without this setproctitle writes the name over the environment
+            # that /proc shows, and the mark would be gone.
+            "SPT_NOENV": "1",
             # Sockets of the engine's processes lie beside the control block and go with it.
             "VLLM_RPC_BASE_PATH": str(self._directory),
             "VLLM_HOST_IP": "127.0.0.1",

@@ -33,6 +33,8 @@ from engine_adapter.host_protocol import (
 from engine_adapter.processes import MARK_NAME, end_marked
 from engine_adapter.vllm_launch import VllmLaunch
 
+_LIFELINE_DEADLINE_S = 30.0
+
 
 class Host:
     """Serves one engine until it is told to stop or the other side is gone."""
@@ -60,9 +62,13 @@ class Host:
         health = asyncio.create_task(self._watch_health())
         try:
             await self._listen()
-        finally:
-            health.cancel()
-            self._llm.shutdown(timeout=3)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            # Whoever started us is gone: the lifeline's thread ends everything, this process too. An
+            # orderly shutdown beside it would end the process before that thread has cleaned up.
+            await asyncio.sleep(_LIFELINE_DEADLINE_S)
+            raise
+        health.cancel()
+        self._llm.shutdown(timeout=3)
 
     async def _listen(self) -> None:
         while True:

@@ -45,8 +45,14 @@ class TestEmbeddedVllm(EngineContract):
         """The plug-in works on the installed vLLM; a new version that breaks it fails here first."""
         assert self.info.live_knobs, self.info.live_knobs_note
 
+    def test_every_process_of_the_engine_carries_its_mark(self) -> None:
+        """Host, EngineCore and worker are found, also after vLLM has renamed them."""
+        marked = marked_processes(self.engine._host._id)
+        assert {self.engine._host._process.pid, self.engine._host.block.plugin_pid} < set(marked)
+        assert len(marked) >= 3
+
     def test_the_step_log_is_cheap(self) -> None:
-        """Writing the log stays small even beside the steps of a two-layer toy, which last a millisecond."""
+        """Writing the log stays small even beside a two-layer toy's steps, which last a millisecond."""
         self.engine.step_log()
 
         async def load() -> None:
