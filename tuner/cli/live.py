@@ -1,15 +1,13 @@
 """The live picture of `tune run`: a panel on a terminal, one line an event everywhere else."""
 
 import re
-import time
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from tuner.cli.live_console import LiveConsole
 from tuner.measuring import Measured
 from tuner.progress import StudyProgress
 from tuner.trial import TrialRecord
@@ -18,62 +16,43 @@ _ROWS = 8
 _ACRONYMS = ("tbt", "itl", "ttft", "tpot", "e2e")
 
 
-class StudyDisplay:
-    """Shows a StudyProgress. Redraws twice a second at most, so that it does not disturb the load."""
+class StudyDisplay(LiveConsole):
+    """Shows a StudyProgress; redrawn at most every `least_pause_s`."""
+
+    least_pause_s = 0.4
 
     def __init__(self, console: Console) -> None:
-        self._console = console
-        self._live = None
-        if console.is_terminal:
-            self._live = Live(console=console, refresh_per_second=2, transient=True)
-        self._began = time.monotonic()
-        self._drawn_s = 0.0
-        self.least_pause_s = 0.4
+        super().__init__(console)
+        self._drawn_s = -self.least_pause_s
         self._said: tuple[object, ...] = ()
         self._shown: Measured | None = None
         self._trials_shown = 0
 
-    def __enter__(self) -> Self:
-        if self._live is not None:
-            self._live.__enter__()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
-        if self._live is not None:
-            self._live.__exit__(kind, error, trace)
-
     def show(self, progress: StudyProgress) -> None:
         """For StudyProgress.on_change."""
-        if self._live is None:
+        if not self.is_live:
             self._lines(progress)
-        elif time.monotonic() - self._drawn_s >= self.least_pause_s:
-            self._drawn_s = time.monotonic()
-            self._live.update(self._panel(progress))
+        elif self.elapsed_s - self._drawn_s >= self.least_pause_s:
+            self._drawn_s = self.elapsed_s
+            self.redraw(self._panel(progress))
 
     def _lines(self, progress: StudyProgress) -> None:
         said = (progress.phase, progress.knobs if progress.trial is not None else None)
         if said != self._said:
             self._said = said
             knobs = f" ({progress.knobs.label()})" if progress.trial is not None and progress.knobs else ""
-            self._print(f"{progress.phase}{knobs}")
+            self.line(f"{progress.phase}{knobs}")
         if progress.last is not None and progress.last is not self._shown:
             self._shown = progress.last
-            self._print(f"  {describe_run(progress.last)}")
+            self.line(f"  {describe_run(progress.last)}")
         if len(progress.records) > self._trials_shown:
             self._trials_shown = len(progress.records)
             if progress.incumbent is not None:
-                self._print(f"  best so far: {describe_record(progress.incumbent)}")
-
-    def _print(self, text: str) -> None:
-        seconds = int(time.monotonic() - self._began)
-        self._console.print(f"[{seconds // 60}:{seconds % 60:02d}] {text}", markup=False, highlight=False,
-                            soft_wrap=True)
+                self.line(f"  best so far: {describe_record(progress.incumbent)}")
 
     def _panel(self, progress: StudyProgress) -> RenderableType:
-        seconds = int(time.monotonic() - self._began)
-        head = Text(f"{seconds // 60}:{seconds % 60:02d}  {progress.phase}", style="bold")
-        if (left := time_left(progress, seconds)) is not None:
+        head = Text(f"{self.clock}  {progress.phase}", style="bold")
+        if (left := time_left(progress, int(self.elapsed_s))) is not None:
             head.append(f"   {left}", style="dim")
         parts: list[RenderableType] = [head]
         if progress.knobs is not None and progress.rate_rps is not None:
