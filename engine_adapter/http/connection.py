@@ -1,0 +1,306 @@
+"""Connections whose reads are stamped at the socket, and the responses they carry, kept raw.
+
+Over plain TCP the kernel's own receive time is taken (SO_TIMESTAMPNS, socket(7)): however late this
+process gets to a read, the time is that of the packet's arrival. The kernel stamps a read with the
+arrival of its newest byte, so only messages that had to wait for one another can be wrong.
+TLS records are opened by asyncio, and stamped as soon as it hands them over.
+"""
+
+import asyncio
+import re
+import socket
+import ssl
+import struct
+import sys
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import httptools
+
+from engine_adapter.answer import FailureKind
+
+_SO_TIMESTAMPNS = 35 if sys.platform == "linux" else None
+_TIMESPEC = struct.Struct("@qq")
+_READ_SIZE = 1 << 16
+_CONTROL_SIZE = socket.CMSG_SPACE(_TIMESPEC.size)
+_PLAUSIBLE_LATE_NS = 60_000_000_000
+_LAST_EVENT = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\][\r\n]*$")
+_LONGEST_HEAD = 1 << 20
+
+
+class Response:
+    """The raw response to one request; the object that httptools calls back.
+
+    `bodies[i]` came at `stamps_ns[i]` after lying in the socket for `late_ns[i]`.
+    """
+
+    __slots__ = ("_parser", "bodies", "broken", "bytes_in_head", "content_encoding", "content_type", "end_ns",
+                 "failure_kind", "framed", "keep_alive", "late_ns", "on_end", "on_last_event", "over",
+                 "stamp_late_ns", "stamp_ns", "stamps_ns", "status")
+
+    def __init__(self, on_end: Callable[[], None], on_last_event: Callable[[], None]) -> None:
+        """`on_end` is called once, when it is over; `on_last_event` when [DONE] was seen before that."""
+        self.on_end, self.on_last_event = on_end, on_last_event
+        self.restart()
+
+    def restart(self) -> None:
+        """As if nothing had come yet."""
+        self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
+        self.bodies: list[bytes] = []
+        self.stamps_ns: list[int] = []
+        self.late_ns: list[int] = []
+        self.status = 0
+        self.content_type = self.content_encoding = ""
+        self.framed = False
+        """Whether the body has an end of its own, a length or a last chunk."""
+        self.keep_alive = False
+        self.over = False
+        self.broken: str | None = None
+        self.failure_kind: FailureKind | None = None
+        self.stamp_ns = self.stamp_late_ns = 0
+        self.end_ns = -1
+        self.bytes_in_head = 0
+
+    def feed(self, data: bytes, stamp_ns: int, late_ns: int) -> None:
+        """Bytes that came at `stamp_ns`."""
+        if (parser := self._parser) is None:
+            return
+        self.stamp_ns, self.stamp_late_ns = stamp_ns, late_ns
+        if not self.status:
+            self.bytes_in_head += len(data)
+            if self.bytes_in_head > _LONGEST_HEAD:
+                self.end("the server sent a megabyte without a status line", FailureKind.PARSE)
+                return
+        try:
+            parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self.end("the server wants to change the protocol", FailureKind.PARSE)
+        except httptools.HttpParserError as error:
+            start = data[:60].decode("latin-1")
+            self.end(f"the server's answer is not HTTP ({error}): {start!r}", FailureKind.PARSE)
+
+    def end(self, broken: str | None = None, kind: FailureKind | None = None,
+            at_ns: int | None = None) -> None:
+        """The response is over: complete, or broken off for this reason."""
+        if not self.over:
+            self.over = True
+            self.broken, self.failure_kind = broken, kind
+            self.end_ns = self.stamp_ns if at_ns is None else at_ns
+            # Reference cycles, and nobody collects garbage during a run.
+            on_end, self.on_end, self.on_last_event, self._parser = self.on_end, _nothing, _nothing, None
+            on_end()
+
+    # What httptools calls, from within feed.
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        match name.lower():
+            case b"content-type":
+                self.content_type = value.decode("latin-1").lower()
+            case b"content-encoding":
+                self.content_encoding = value.decode("latin-1").lower().strip()
+            case b"content-length" | b"transfer-encoding":
+                self.framed = True
+
+    def on_headers_complete(self) -> None:
+        if self._parser is not None:
+            self.status = self._parser.get_status_code()
+
+    def on_body(self, body: bytes) -> None:
+        self.bodies.append(body)
+        self.stamps_ns.append(self.stamp_ns)
+        self.late_ns.append(self.stamp_late_ns)
+        if b"[DONE]" in body[-16:] and _LAST_EVENT.search(body):
+            self.on_last_event()
+
+    def on_message_complete(self) -> None:
+        if self.status < 200:  # 100 Continue and its like: the answer is still to come
+            self.status = 0
+            return
+        self.keep_alive = self._parser is not None and self._parser.should_keep_alive()
+        self.end()
+
+
+def _nothing() -> None:
+    pass
+
+
+class Connection(Protocol):
+    """One connection, at most one request at a time."""
+
+    fresh: bool
+    """No request has gone over it yet."""
+    closed: bool
+
+    def exchange(self, response: Response, payload: bytes) -> None:
+        """Send `payload`; what comes back goes into `response`."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class PlainConnection:
+    """TCP without TLS, read and written here, without a transport in between."""
+
+    def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop,
+                 on_idle_end: Callable[["Connection"], None]) -> None:
+        self.fresh, self.closed = True, False
+        self._sock, self._loop, self._on_idle_end = sock, loop, on_idle_end
+        self._recvmsg = sock.recvmsg
+        self._response: Response | None = None
+        self._unsent = memoryview(b"")
+        stamp_reads(sock)
+        loop.add_reader(sock.fileno(), self._readable)
+
+    def exchange(self, response: Response, payload: bytes) -> None:
+        self.fresh = False
+        self._response = response
+        self._unsent = memoryview(payload)
+        self._writable()
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._loop.remove_reader(self._sock.fileno())
+            self._loop.remove_writer(self._sock.fileno())
+            self._sock.close()
+
+    def _writable(self) -> None:
+        try:
+            sent = self._sock.send(self._unsent)
+        except BlockingIOError:
+            sent = 0
+        except OSError as error:
+            return self._lost(error.strerror or str(error))
+        self._unsent = self._unsent[sent:]
+        if self._unsent:
+            self._loop.add_writer(self._sock.fileno(), self._writable)
+        else:
+            self._unsent = memoryview(b"")
+            self._loop.remove_writer(self._sock.fileno())
+        return None
+
+    def _readable(self) -> None:
+        try:
+            data, control, _, _ = self._recvmsg(_READ_SIZE, _CONTROL_SIZE)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            return self._lost(error.strerror or str(error))
+        now_ns = time.perf_counter_ns()
+        if not data:
+            return self._lost(None)
+        late_ns = 0
+        if control:
+            seconds, nanoseconds = _TIMESPEC.unpack_from(control[0][2])
+            late_ns = time.time_ns() - (seconds * 1_000_000_000 + nanoseconds)
+            if not 0 <= late_ns < _PLAUSIBLE_LATE_NS:  # somebody set the system's clock
+                late_ns = 0
+        response = self._response
+        if response is None:
+            return self._lost(None)  # nobody asked for anything
+        response.feed(data, now_ns - late_ns, late_ns)
+        if response.over and self._response is response:
+            self._response = None
+        return None
+
+    def _lost(self, why: str | None) -> None:
+        response, self._response = self._response, None
+        self.close()
+        if response is None:
+            self._on_idle_end(self)
+        else:
+            end_of_stream(response, why)
+
+
+class TlsConnection(asyncio.Protocol):
+    """The same over TLS, on asyncio's transport."""
+
+    def __init__(self, on_idle_end: Callable[["Connection"], None]) -> None:
+        self.fresh, self.closed = True, False
+        self._on_idle_end = on_idle_end
+        self._response: Response | None = None
+        self._transport: asyncio.Transport | None = None
+
+    def exchange(self, response: Response, payload: bytes) -> None:
+        assert self._transport is not None
+        self.fresh = False
+        self._response = response
+        self._transport.write(payload)
+
+    def close(self) -> None:
+        self.closed = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        now_ns = time.perf_counter_ns()
+        if (response := self._response) is None:
+            return self.close()
+        response.feed(data, now_ns, 0)
+        if response.over and self._response is response:
+            self._response = None
+        return None
+
+    def connection_lost(self, error: Exception | None) -> None:
+        response, self._response = self._response, None
+        was_closed, self.closed = self.closed, True
+        if response is not None:
+            end_of_stream(response, None if error is None else str(error))
+        elif not was_closed:
+            self._on_idle_end(self)
+
+
+def end_of_stream(response: Response, why: str | None) -> None:
+    """The connection ended under `response`, with an error or in order."""
+    now_ns = time.perf_counter_ns()
+    if response.over:
+        return
+    if response.status and why is None and not response.framed:
+        # Without a length and without chunks the end of the connection is the end of the body.
+        response.end(at_ns=now_ns)
+    else:
+        happened = f"the connection broke ({why})" if why else "the server closed the connection"
+        response.end(f"{happened} {'in mid-answer' if response.status else 'before it answered'}",
+                     FailureKind.TRUNCATED, at_ns=now_ns)
+
+
+def stamp_reads(sock: socket.socket) -> bool:
+    """Ask the kernel to stamp what this socket receives; False where it cannot."""
+    if _SO_TIMESTAMPNS is None:
+        return False
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+    except OSError:
+        return False
+    return True
+
+
+async def connect_plain(address: tuple[int, tuple[object, ...]], timeout_s: float,
+                        on_idle_end: Callable[[Connection], None]) -> PlainConnection:
+    """A connection to one resolved address, (family, sockaddr). OSError or TimeoutError without one."""
+    loop = asyncio.get_running_loop()
+    family, where = address
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        async with asyncio.timeout(timeout_s):
+            await loop.sock_connect(sock, where)
+        return PlainConnection(sock, loop, on_idle_end)
+    except BaseException:
+        sock.close()
+        raise
+
+
+async def connect_tls(host: str, port: int, context: ssl.SSLContext, timeout_s: float,
+                      on_idle_end: Callable[[Connection], None]) -> TlsConnection:
+    """A TLS connection; OSError (ssl.SSLError is one) or TimeoutError when there is none."""
+    async with asyncio.timeout(timeout_s):
+        _, connection = await asyncio.get_running_loop().create_connection(
+            lambda: TlsConnection(on_idle_end), host, port, ssl=context)
+    return connection

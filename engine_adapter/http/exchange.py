@@ -1,0 +1,212 @@
+"""One request over HTTP: composed, sent, read raw, and decoded once it is over."""
+
+import asyncio
+import itertools
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from engine_adapter.answer import DecodedAnswer, Failure, FailureKind
+from engine_adapter.clock import Clock
+from engine_adapter.http.connection import Connection, Response
+from engine_adapter.http.openai_stream import StreamContent, decode_stream
+from engine_adapter.http.pool import ConnectionPool
+from engine_adapter.http.text_tokens import TokensOfText
+
+_MOST_TOKENS = 1 << 24
+"""More in one message is a counter gone wrong, not an answer."""
+_AFTER_LAST_EVENT_S = 1.0
+"""A server that keeps the connection open after [DONE] is waited for no longer than this."""
+
+
+class HttpAnswer:
+    """Speaks engine_adapter.answer.Answer; see there."""
+
+    __slots__ = ("_cleaned", "_clock", "_connecting", "_connection", "_last_event_ns", "_looked_at",
+                 "_loop", "_may_retry", "_over", "_payload", "_pool", "_response", "_sign_ns", "_timer",
+                 "_tokens_of_text", "end_ns", "sent_ns")
+
+    def __init__(self, payload: bytes, pool: ConnectionPool, *, clock: Clock,
+                 tokens_of_text: TokensOfText | None, cleaned: Callable[[str], str]) -> None:
+        """`payload` is the whole HTTP request; `cleaned` takes secrets out of a text."""
+        self._payload, self._pool, self._clock = payload, pool, clock
+        self._tokens_of_text, self._cleaned = tokens_of_text, cleaned
+        self._loop = asyncio.get_running_loop()
+        self._over: asyncio.Future[None] = self._loop.create_future()
+        self._response = Response(self._ended, self._saw_last_event)
+        self._connection: Connection | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._last_event_ns = -1
+        self._looked_at = 0
+        self._may_retry = False
+        self.sent_ns = self.end_ns = self._sign_ns = -1
+
+    def send(self) -> None:
+        self.sent_ns = self._sign_ns = self._clock.now_ns()
+        connection = self._pool.idle()
+        if connection is None:
+            self._connecting = self._loop.create_task(self._connect_and_send())
+        else:
+            # A server may close a connection just as it is used again; that says nothing about the request.
+            self._may_retry = True
+            self._connection = connection
+            connection.exchange(self._response, self._payload)
+
+    async def wait(self) -> None:
+        try:
+            await self._over
+        except asyncio.CancelledError:
+            self.give_up(FailureKind.TRUNCATED, "it was cut short by this client")
+            raise
+
+    def last_sign_ns(self) -> int:
+        bodies = self._response.bodies
+        # Comments and empty lines keep a connection alive; a reader gets nothing from them.
+        for index in range(len(bodies) - 1, self._looked_at - 1, -1):
+            if bodies[index].strip() and not bodies[index].startswith(b":"):
+                self._sign_ns = self._response.stamps_ns[index]
+                break
+        self._looked_at = len(bodies)
+        return self._sign_ns
+
+    def give_up(self, kind: FailureKind, text: str) -> None:
+        if self._connecting is not None:
+            self._connecting.cancel()
+        self._may_retry = False
+        self._response.end(text, kind, at_ns=self._clock.now_ns())
+
+    def decode(self) -> DecodedAnswer:
+        response, content, failure = self._response, None, self._transport_failure()
+        if failure is None:
+            content, failure = self._content()
+        if content is None:
+            return DecodedAnswer([], [], None, failure, None, "events", [], [])
+        stamps = [response.stamps_ns[read] for read in content.message_read]
+        # The kernel stamps a read with its newest byte: what came before it in one read may be older.
+        merged = [earlier == later for earlier, later in itertools.pairwise(stamps)]
+        return DecodedAnswer(
+            read_ns=stamps, read_tokens=content.message_tokens, finish_reason=content.finish_reason,
+            failure=failure, prompt_tokens=content.prompt_tokens,
+            token_count_source=content.token_count_source,
+            late_ns=[response.late_ns[read] for read in content.message_read],
+            merged=[*merged, False] if stamps else [],
+        )
+
+    def body(self) -> bytes:
+        """What came, undecoded."""
+        return b"".join(self._response.bodies)
+
+    @property
+    def status(self) -> int:
+        """The HTTP status, 0 where none came."""
+        return self._response.status
+
+    def _transport_failure(self) -> Failure | None:
+        """Why there is no answer to look into; None where there is one, whole or not."""
+        response = self._response
+        if response.status == 0:
+            kind = response.failure_kind or FailureKind.TRUNCATED
+            return Failure(kind, self._cleaned(response.broken or "no answer came"))
+        if response.status != 200:
+            said = error_text(self.body())
+            text = f"HTTP {response.status}: {said}" if said else f"HTTP {response.status}"
+            return Failure(FailureKind.HTTP_STATUS, self._cleaned(text), response.status)
+        return None
+
+    def _content(self) -> tuple[StreamContent | None, Failure | None]:
+        response = self._response
+        try:
+            bodies = _plain(response.bodies, response.content_encoding)
+        except (zlib.error, ValueError) as error:
+            return None, Failure(FailureKind.PARSE, f"the answer cannot be unpacked: {error}")
+        content = decode_stream(bodies, tokens_of_text=self._tokens_of_text)
+        if (most := max(content.message_tokens, default=0)) > _MOST_TOKENS:
+            return None, Failure(FailureKind.PARSE, f"the server counts {most} tokens in one message")
+        failure = content.failure
+        if failure is not None:
+            if response.broken is not None and failure.kind is not FailureKind.IN_STREAM_ERROR:
+                # Why it ends where it ends is what the connection says.
+                failure = Failure(response.failure_kind or FailureKind.TRUNCATED, response.broken)
+            failure = Failure(failure.kind, self._cleaned(failure.text), failure.status)
+        return content, failure
+
+    async def _connect_and_send(self) -> None:
+        try:
+            connection = await self._pool.connect()
+        except TimeoutError:
+            self._response.end(f"no connection to the server within {self._pool.connect_timeout_s:g} s",
+                               FailureKind.TIMEOUT_CONNECT, at_ns=self._clock.now_ns())
+        except OSError as error:
+            self._response.end(f"no connection to the server: {error.strerror or error}", FailureKind.CONNECT,
+                               at_ns=self._clock.now_ns())
+        else:
+            if self._response.over:
+                self._pool.keep(connection)
+                return
+            self._connection = connection
+            connection.exchange(self._response, self._payload)
+
+    def _ended(self) -> None:
+        response, connection = self._response, self._connection
+        self._connection = None
+        if self._may_retry and response.failure_kind is FailureKind.TRUNCATED and not response.bytes_in_head:
+            self._may_retry = False
+            self._response = Response(self._ended, self._saw_last_event)
+            self._connecting = self._loop.create_task(self._connect_and_send())
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if connection is not None:
+            if response.broken is None and response.keep_alive and not connection.closed:
+                self._pool.keep(connection)
+            else:
+                self._pool.discard(connection)
+        self.end_ns = response.end_ns
+        self._payload = b""
+        if not self._over.done():
+            self._over.set_result(None)
+
+    def _saw_last_event(self) -> None:
+        if self._timer is None:
+            self._last_event_ns = self._response.stamp_ns
+            self._timer = self._loop.call_later(_AFTER_LAST_EVENT_S, self._leave)
+
+    def _leave(self) -> None:
+        self._response.end("the server kept the connection open after [DONE]", FailureKind.TRUNCATED,
+                           at_ns=self._last_event_ns)
+
+
+class _Error(msgspec.Struct):
+    """The fields under which servers put their reason."""
+
+    error: Any = None
+    message: Any = None
+    detail: Any = None
+
+
+def error_text(body: bytes) -> str:
+    """The reason in the body of a refusal, in one line of at most 300 characters; "" without one."""
+    found: Any = body[:2000].decode("utf-8", errors="replace")
+    try:
+        said = msgspec.json.decode(body, type=_Error)
+        found = said.error or said.message or said.detail or found
+        if isinstance(found, dict):
+            found = found.get("message") or found
+    except (msgspec.DecodeError, ValueError):
+        pass
+    line = " ".join(str(found).split())
+    return line if len(line) <= 300 else line[:299] + "…"
+
+
+def _plain(bodies: list[bytes], encoding: str) -> list[bytes]:
+    """The pieces of a body that a server packed although nobody asked it to."""
+    if encoding in ("", "identity"):
+        return bodies
+    if encoding not in ("gzip", "x-gzip", "deflate"):
+        raise ValueError(f"its content-encoding is {encoding}")
+    unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)
+    return [unpacker.decompress(piece) for piece in bodies]
