@@ -1,15 +1,21 @@
-"""Plays a plan against an engine: open loop, on an absolute schedule."""
+"""Plays a plan against an engine: open loop on an absolute schedule, or closed loop under a cap."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+import math
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 
 from bench.loop_health import LagTicker, quiet_gc
 from bench.recorder import Progress, RunRecorder
-from bench.run import Int32, Outcome, Run
+from bench.run import Int32, Int64, Outcome, Run
 from bench.run_meta import run_meta
+from bench.slots import Slots
+from engine_adapter.answer import Answer, AnswersWhole, FailureKind
 from engine_adapter.clock import Clock, VirtualClock
 from engine_adapter.errors import Crashed, EngineError, Hung, Rejected
 from engine_adapter.seam import Engine, EngineInfo, GenerateRequest
@@ -21,33 +27,48 @@ STEP_LOG_PERIOD_NS = 1_000_000_000
 PROGRESS_PERIOD_NS = 250_000_000
 UNWIND_SECONDS = 10.0
 """Cancelled requests get this long to leave a dead engine; then they are left behind."""
+SILENCES_OF_A_HUNG_SERVER = 2
+"""Request timeouts without a token from anybody, after which a server that only times out is left."""
 
 
 async def play(
     plan: Plan, engine: Engine, info: EngineInfo, *, clock: Clock, salt: str,
     request_timeout_s: float = 120.0, recorder: RunRecorder | None = None,
     on_progress: Callable[[Progress], None] | None = None, meta: Mapping[str, Any] | None = None,
+    max_concurrency: int | None = None, dispatch_for_s: float | None = None,
+    rows: Int64 | None = None, start: Callable[[], Awaitable[int]] | None = None,
 ) -> Run:
     """Send every request of `plan` at its time, whatever the engine does, and return what was measured.
 
     `info.knobs` must be the knobs in force. `salt` makes the prompts: another salt, other prompts.
-    A request that brings no token for `request_timeout_s` is cancelled as hung. A failed request
+    A request that brings no token for `request_timeout_s` is ended as hung. A failed request
     is a row, not an exception; only an engine that crashed or hung for good ends the run, which
     then says so in `engine_failure` and in its validity. `meta` is added to what the run knows
     about itself (see Run.meta).
+
+    `max_concurrency` caps the requests in flight: whoever comes then waits for a place, and that
+    wait counts from his intended time. With a plan of infinite rate this is a closed loop: a
+    request is meant for the moment its place became free. Nothing is sent later than
+    `dispatch_for_s` after the start; what is left then was not sent. `rows` plays only these rows
+    of the plan (one worker's share); `start` is awaited when everything is ready and returns the
+    start of the schedule on the clock.
 
     On cancellation every request is cancelled and awaited before CancelledError goes on; pass a
     `recorder` made for `plan` and call its `run(cut_short=...)` to keep what was measured by then.
     `on_progress` is called at most four times a second and must return at once.
     """
     recorder = recorder or RunRecorder(plan)
-    recorder.meta = run_meta(plan, info, salt, meta or {})
-    playing = _Playing(plan, engine, info, clock, recorder, int(request_timeout_s * 1e9), on_progress)
+    recorder.meta = run_meta(plan, info, salt, {"max_concurrency": max_concurrency, **(meta or {})})
+    playing = _Playing(plan, engine, info, clock, recorder, int(request_timeout_s * 1e9), on_progress,
+                       max_concurrency=max_concurrency,
+                       dispatch_for_ns=None if dispatch_for_s is None else int(dispatch_for_s * 1e9))
+    chosen = (np.arange(len(plan)) if rows is None else rows).tolist()
     # Building a long prompt takes longer than an event loop may be busy, so all are built first.
-    prompts = [np.array(plan.prompt_token_ids(row, vocab_size=info.vocab_size, salt=salt), dtype=np.int32)
-               for row in range(len(plan))]
+    prompts = {row: np.array(plan.prompt_token_ids(row, vocab_size=info.vocab_size, salt=salt), np.int32)
+               for row in chosen}
+    await playing.open_connections(len(chosen))
     with quiet_gc():
-        await playing.through(prompts)
+        await playing.through(prompts, start)
     failure = recorder.engine_failure
     return recorder.run(cut_short=str(failure) if failure else "")
 
@@ -57,36 +78,61 @@ class _Playing:
 
     def __init__(
         self, plan: Plan, engine: Engine, info: EngineInfo, clock: Clock, recorder: RunRecorder,
-        timeout_ns: int, on_progress: Callable[[Progress], None] | None,
+        timeout_ns: int, on_progress: Callable[[Progress], None] | None, *,
+        max_concurrency: int | None, dispatch_for_ns: int | None,
     ) -> None:
         self._plan = plan
         self._engine = engine
+        self._whole = cast(AnswersWhole, engine) if hasattr(engine, "compose") else None
         self._clock = clock
         self._recorder = recorder
         self._timeout_ns = timeout_ns
         self._on_progress = on_progress
+        self._max_concurrency = max_concurrency
+        self._closed_loop = max_concurrency is not None and math.isinf(plan.rate_rps)
+        self._dispatch_for_ns = dispatch_for_ns
         self._next_progress_ns = 0
         self._requests: dict[int, asyncio.Task[None]] = {}
+        self._answers: dict[int, Answer] = {}
+        self._slots = Slots(None, free_since_ns=0)
+        self._undecoded: deque[tuple[int, Answer, bool]] = deque()
+        self._something_to_decode = asyncio.Event()
         self._hung: set[int] = set()
         self._over = asyncio.Event()
         self._error: BaseException | None = None
 
-    async def through(self, prompts: list[Int32]) -> None:
+    async def open_connections(self, requests: int) -> None:
+        """As many as surely will be needed at once."""
+        if self._whole is not None:
+            cap = requests if self._max_concurrency is None else self._max_concurrency
+            at_once = int((self._plan.intended_ns == self._plan.intended_ns[0]).sum())
+            await self._whole.connect(min(cap, requests, max(at_once, 1)))
+
+    async def through(self, prompts: dict[int, Int32], start: Callable[[], Awaitable[int]] | None) -> None:
         """Play it all; whatever happens, no task is left and what the engine logged is kept."""
         ticker = LagTicker(self._clock)
+        self._recorder.start_ns = self._clock.now_ns() + LEAD_NS if start is None else await start()
         self._engine.step_log()  # forget the steps before this run
-        self._recorder.start_ns = self._clock.now_ns() + LEAD_NS
+        self._slots = Slots(self._max_concurrency, free_since_ns=self._recorder.start_ns)
         helpers = [self._spawn(self._dispatch(prompts)), self._spawn(self._watch())]
         if not isinstance(self._clock, VirtualClock):  # virtual time has no lag
             helpers += [self._spawn(ticker.tick_forever()), self._spawn(self._drain_steps())]
+        if self._whole is not None:
+            helpers.append(self._spawn(self._decode_forever()))
+        began_ns, cpu_began_ns = self._clock.now_ns(), time.process_time_ns()
         try:
             await self._over.wait()
         finally:
+            passed_ns, cpu_ns = self._clock.now_ns() - began_ns, time.process_time_ns() - cpu_began_ns
             await _cancelled([*helpers, *self._requests.values()])
+            self._decode_the_rest()
             self._recorder.client = ticker.health()
+            if not isinstance(self._clock, VirtualClock) and passed_ns:
+                self._recorder.client = replace(self._recorder.client, cpu_share=cpu_ns / passed_ns)
             self._keep_steps()
         if self._error is not None:
             raise self._error
+        await self._notice_a_dead_server()
         self._report(always=True)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -100,16 +146,78 @@ class _Playing:
             self._error = self._error or error
             self._over.set()
 
-    async def _dispatch(self, prompts: list[Int32]) -> None:
-        for row, intended_ns in enumerate((self._plan.intended_ns + self._recorder.start_ns).tolist()):
-            # Before the wait, not after it: the list is ready when its time comes.
-            request = GenerateRequest(row, prompts[row].tolist(), int(self._plan.output_len[row]))
-            await self._clock.sleep_until(intended_ns)
-            self._requests[row] = self._spawn(self._ask(row, request))
+    async def _dispatch(self, prompts: dict[int, Int32]) -> None:
+        start_ns = self._recorder.start_ns
+        for row, prompt in prompts.items():
+            intended_ns = int(self._plan.intended_ns[row]) + start_ns
+            # Before the wait, not after it: the request is ready when its time comes.
+            request = GenerateRequest(row, prompt.tolist(), int(self._plan.output_len[row]))
+            answer = None if self._whole is None else self._whole.compose(request)
+            if not self._closed_loop:
+                await self._clock.sleep_until(intended_ns)
+            free_ns = await self._slots.take()
+            if self._closed_loop:
+                intended_ns = free_ns
+                await self._clock.sleep_until(start_ns)
+            if self._is_too_late():
+                break
+            if self._max_concurrency is not None:
+                self._recorder.due(row, intended_ns, max(intended_ns, free_ns))
+            if answer is None:
+                self._requests[row] = self._spawn(self._ask(row, request))
+            else:
+                answer.send()
+                self._recorder.sent(row, answer.sent_ns)
+                self._answers[row] = answer
+                self._requests[row] = self._spawn(self._take(row, answer))
             self._report()
         while self._requests:
             await asyncio.wait(self._requests.values())
         self._over.set()
+
+    def _is_too_late(self) -> bool:
+        return (self._dispatch_for_ns is not None
+                and self._clock.now_ns() > self._recorder.start_ns + self._dispatch_for_ns)
+
+    async def _take(self, row: int, answer: Answer) -> None:
+        """Wait for a whole answer; its place is free before anybody looks into it."""
+        cut_short = True
+        try:
+            await answer.wait()
+            cut_short = False
+        finally:
+            self._slots.free(answer.end_ns)
+            del self._answers[row]
+            self._requests.pop(row, None)
+            self._undecoded.append((row, answer, cut_short))
+            self._something_to_decode.set()
+
+    async def _decode_forever(self) -> None:
+        while True:
+            await self._something_to_decode.wait()
+            self._something_to_decode.clear()
+            while self._undecoded:
+                self._decode_one()
+                self._report()
+                # One answer at a time: sockets and timers come first.
+                await asyncio.sleep(0)
+
+    def _decode_one(self) -> None:
+        row, answer, cut_short = self._undecoded.popleft()
+        self._recorder.answered(row, answer.end_ns, answer.decode(), cut_short=cut_short)
+
+    def _decode_the_rest(self) -> None:
+        for row, answer in self._answers.items():  # whose task was cancelled before it began to wait
+            answer.give_up(FailureKind.TRUNCATED, "it was cut short by this client")
+            self._undecoded.append((row, answer, True))
+        self._answers.clear()
+        while self._undecoded:
+            self._decode_one()
+
+    async def _notice_a_dead_server(self) -> None:
+        if (self._whole is not None and self._recorder.connections_failed
+                and self._recorder.engine_failure is None and not await self._whole.is_alive()):
+            self._recorder.engine_failure = Crashed("the server no longer takes connections")
 
     async def _ask(self, row: int, request: GenerateRequest) -> None:
         self._recorder.sent(row, self._clock.now_ns())
@@ -133,29 +241,47 @@ class _Playing:
             outcome = Outcome.HUNG if row in self._hung else Outcome.CUT_SHORT
             raise
         finally:
-            self._recorder.ended(row, ended_ns or self._clock.now_ns(), outcome)
+            ended_ns = ended_ns or self._clock.now_ns()
+            self._recorder.ended(row, ended_ns, outcome)
+            self._slots.free(ended_ns)
             self._requests.pop(row, None)
             self._report()
 
     async def _watch(self) -> None:
-        """Cancel requests that bring nothing; when none brings anything, the engine itself is hung."""
+        """End requests that bring nothing; when none brings anything, the engine itself is hung."""
+        patience_ns = self._timeout_ns * (1 if self._whole is None else SILENCES_OF_A_HUNG_SERVER)
         while True:
             now_ns = self._clock.now_ns()
-            signs = {row: ns for row, ns in self._recorder.last_sign_ns.items() if row not in self._hung}
+            signs = self._signs_of_life()
             silent = [row for row, sign_ns in signs.items() if now_ns - sign_ns >= self._timeout_ns]
             # New arrivals are no sign of life: only tokens are.
-            if silent and now_ns - self._recorder.last_read_ns >= self._timeout_ns:
+            newest_ns = max(self._recorder.last_read_ns, self._recorder.start_ns if self._whole else 0)
+            if silent and now_ns - newest_ns >= patience_ns:
                 self._engine_failed(Hung(
-                    f"the engine gave no token for {self._timeout_ns / 1e9:g} s to any of the {len(signs)} "
+                    f"the engine gave no token for {patience_ns / 1e9:g} s to any of the {len(signs)} "
                     f"requests in flight; restart it, or allow more with a longer request timeout"
                 ))
             for row in silent:
                 self._hung.add(row)
-                self._requests[row].cancel()
+                if row in self._answers:
+                    self._answers[row].give_up(FailureKind.TIMEOUT_READ,
+                                               f"no token came for {self._timeout_ns / 1e9:g} s")
+                else:
+                    self._requests[row].cancel()
                 del signs[row]
             due_ns = min(signs.values(), default=now_ns) + self._timeout_ns
             # Not at each possible deadline: with many requests that would be a wake-up a token.
             await self._clock.sleep_until(max(due_ns, now_ns + self._timeout_ns // 50 + 1))
+
+    def _signs_of_life(self) -> dict[int, int]:
+        """Of each request in flight that may still go on, the time of its last token, or of its start."""
+        if self._whole is None:
+            return {row: ns for row, ns in self._recorder.last_sign_ns.items() if row not in self._hung}
+        signs = {row: answer.last_sign_ns() for row, answer in self._answers.items()}
+        self._recorder.last_read_ns = max(
+            [self._recorder.last_read_ns,
+             *(ns for row, ns in signs.items() if ns > self._answers[row].sent_ns)])
+        return signs
 
     async def _drain_steps(self) -> None:
         while True:

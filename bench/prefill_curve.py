@@ -128,7 +128,8 @@ async def measure_prefill_curve(
     medians = np.array([np.median(repeats_ns) for repeats_ns in samples])
     return PrefillCurve(
         tuple(ascending), tuple(_non_decreasing(medians)), tuple(samples),
-        {**info.fingerprint, "model": info.model, "knobs": info.knobs.as_dict()},
+        {**info.fingerprint, "model": info.model,
+         "knobs": None if info.knobs is None else info.knobs.as_dict()},
     )
 
 

@@ -44,6 +44,13 @@ class Outcome(IntEnum):
     """The engine reported an error or aborted it."""
     EMPTY = 8
     """It finished without a single token."""
+    # Of requests over HTTP; see engine_adapter.answer.FailureKind, whose names these are.
+    CONNECT = 9
+    TIMEOUT_CONNECT = 10
+    TIMEOUT_READ = 11
+    HTTP_STATUS = 12
+    IN_STREAM_ERROR = 13
+    PARSE = 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +58,20 @@ class ClientHealth:
     """How the measuring process itself fared; None where it was not measured.
 
     Loop lag is how late a 5 ms timer of the event loop fired. The lateness of sends is in
-    the run's own columns.
+    the run's own columns. Read delay is how long messages lay in their socket, by the kernel's
+    stamps; it does not change their times, unless several were read at once.
     """
 
     loop_lag_p50_ns: int | None = None
     loop_lag_p99_ns: int | None = None
     loop_lag_max_ns: int | None = None
+    read_delay_p50_ns: int | None = None
+    read_delay_p99_ns: int | None = None
+    read_delay_max_ns: int | None = None
+    merged_share: float | None = None
+    """Share of the messages that were read together with a later one of their request."""
+    cpu_share: float | None = None
+    """Processor time of the measuring process over the time that passed: 1 is a core at its limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +123,27 @@ class Run:
     validity: Validity = field(default_factory=Validity)
     engine_failure: EngineError | None = None
     """Why the engine stopped serving, where it did."""
+    due_ns: Int64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """When the client could send: the intended time, or the moment its place under a concurrency cap
+    became free, if that was later. Left out: the intended time."""
+    stage: Int16 = field(default_factory=lambda: np.zeros(0, dtype=np.int16))
+    """Index into the stages of the load; left out: 0."""
+    prompt_tokens: Int32 = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
+    """Prompt length as the server counted it; -1, and left out, where it did not."""
+    status: Int16 = field(default_factory=lambda: np.zeros(0, dtype=np.int16))
+    """The HTTP status of a request that failed by it, else 0."""
+    error: Mapping[int, str] = field(default_factory=dict)
+    """What went wrong with a failed row, in one line, where anybody said."""
 
     def __post_init__(self) -> None:
+        defaults = {"due_ns": self.intended_ns, "stage": 0, "prompt_tokens": -1, "status": 0}
+        for name, default in defaults.items():
+            column = getattr(self, name)
+            if not len(column) and len(self):
+                object.__setattr__(self, name, np.full(len(self), default, dtype=column.dtype))
         rows = (self.component, self.input_len, self.output_len, self.warmup, self.intended_ns, self.sent_ns,
-                self.end_ns, self.outcome, self.num_tokens)
+                self.end_ns, self.outcome, self.num_tokens, self.due_ns, self.stage, self.prompt_tokens,
+                self.status)
         if any(len(column) != len(self) for column in rows) or len(self.reads_offset) != len(self) + 1:
             raise ValueError("the columns of a run have one row a request")
         if not self.reads_offset[-1] == len(self.read_ns) == len(self.read_tokens):

@@ -16,7 +16,7 @@ def run_meta(plan: Plan, info: EngineInfo, salt: str, extra: Mapping[str, Any]) 
     """Run.meta for `plan` played against the engine `info`; `extra` comes last and wins."""
     rate = plan.rate_rps
     return {
-        "knobs": info.knobs.as_dict(),
+        "knobs": None if info.knobs is None else info.knobs.as_dict(),
         "engine": {
             "name": info.name, "version": info.version, "model": info.model,
             "max_model_len": info.max_model_len, "num_kv_blocks": info.num_kv_blocks,
@@ -28,6 +28,7 @@ def run_meta(plan: Plan, info: EngineInfo, salt: str, extra: Mapping[str, Any]) 
         "rate_rps": "inf" if math.isinf(rate) else float(rate),
         "salt": salt,
         "component_names": list(plan.component_names),
+        "stages": [stage.as_dict() for stage in plan.stages],
         "token_count_source": info.token_count_source,
         "versions": {
             "stallfree": _own_version(), "python": platform.python_version(), "numpy": np.__version__,

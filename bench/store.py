@@ -20,8 +20,11 @@ from workloads.errors import EvidenceError
 SCHEMA_VERSION = 1
 _ROW_COLUMNS = ("index", "component", "input_len", "output_len", "warmup", "intended_ns", "sent_ns", "end_ns",
                 "outcome", "num_tokens")
+_LATER_COLUMNS = ("due_ns", "stage", "prompt_tokens", "status", "error")
+"""Added after the first runs were written: a file may lack them."""
 _ROW_DTYPES = {"index": np.int32, "component": np.int16, "input_len": np.int32, "output_len": np.int32,
-               "warmup": np.bool_, "outcome": np.int8, "num_tokens": np.int32}
+               "warmup": np.bool_, "outcome": np.int8, "num_tokens": np.int32,
+               "stage": np.int16, "prompt_tokens": np.int32, "status": np.int16}
 
 
 def save_run(run: Run, path: str | Path, *, summary: Mapping[str, Any] | None = None) -> Path:
@@ -96,7 +99,8 @@ def _head(run: Run, summary: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _write_tables(run: Run, folder: Path) -> None:
-    rows = {name: getattr(run, name) for name in _ROW_COLUMNS}
+    rows = {name: getattr(run, name) for name in (*_ROW_COLUMNS, *_LATER_COLUMNS) if name != "error"}
+    rows["error"] = [run.error.get(row) for row in run.index.tolist()]
     rows["num_reads"] = np.diff(run.reads_offset)
     _write(folder / "requests.parquet", rows)
     _write(folder / "reads.parquet", {"after_ns": _deltas(run), "tokens": run.read_tokens})
@@ -121,7 +125,8 @@ def _times(after_ns: Int64, sent_ns: Int64, offsets: Int64) -> Int64:
 
 
 def _read(folder: Path, head: Mapping[str, Any]) -> Run:
-    rows = _table(folder / "requests.parquet", (*_ROW_COLUMNS, "num_reads"))
+    rows = _table(folder / "requests.parquet", (*_ROW_COLUMNS, "num_reads"), _LATER_COLUMNS)
+    errors = rows.pop("error", ())
     reads = _table(folder / "reads.parquet", ("after_ns", "tokens"))
     offsets = np.concatenate([[0], np.cumsum(rows.pop("num_reads"))]).astype(np.int64)
     if offsets[-1] != len(reads["tokens"]):
@@ -138,6 +143,8 @@ def _read(folder: Path, head: Mapping[str, Any]) -> Run:
         client=ClientHealth(**head["client"]), meta=dict(head["meta"]),
         validity=Validity(validity["valid"], tuple(validity["reasons"]), tuple(validity["notes"])),
         engine_failure=_failure(head["engine_failure"]),
+        error={row: text for row, text in zip(columns["index"].tolist(), errors, strict=False)
+               if text is not None},
     )
 
 
@@ -152,14 +159,18 @@ def _write(file: Path, columns: Mapping[str, Any]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pa.table({name: pa.array(values) for name, values in columns.items()})
+    table = pa.table({
+        name: pa.array(values, type=pa.string() if name == "error" else None)
+        for name, values in columns.items()
+    })
     pq.write_table(table, file, compression="zstd")
 
 
-def _table(file: Path, names: tuple[str, ...]) -> dict[str, Any]:
+def _table(file: Path, names: tuple[str, ...], if_there: tuple[str, ...] = ()) -> dict[str, Any]:
     import pyarrow.parquet as pq
 
     table = pq.read_table(file)
+    names = (*names, *(name for name in if_there if name in table.column_names))
     return {name: table.column(name).to_numpy() for name in names}
 
 

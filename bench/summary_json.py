@@ -76,19 +76,27 @@ def _vllm_head(summary: "Summary") -> dict[str, Any]:
     engine = run.meta.get("engine") or {}
     tokens = run.num_tokens[run.ok]
     return {
-        "date": run.meta.get("date"), "backend": engine.get("name"), "endpoint_type": engine.get("name"),
+        "date": run.meta.get("date"), "backend": engine.get("name"), "endpoint_type": _endpoint_type(engine),
         "label": run.meta.get("label"), "model_id": engine.get("model"), "tokenizer_id": engine.get("model"),
         "num_prompts": int(run.measured.sum()), "request_rate": _rate(run),
-        "burstiness": run.meta.get("burstiness"), "max_concurrency": None, "duration": summary.duration_s,
+        "burstiness": run.meta.get("burstiness"), "max_concurrency": run.meta.get("max_concurrency"),
+        "duration": summary.duration_s,
         "completed": int(run.ok.sum()), "failed": int((run.attempted & ~run.ok).sum()),
         "total_input_tokens": int(run.input_len[run.ok].sum()), "total_output_tokens": int(tokens.sum()),
         "max_output_tokens_per_s": _busiest_second(run), "max_concurrent_requests": run.peak_in_flight(),
     }
 
 
+def _endpoint_type(engine: dict[str, Any]) -> str | None:
+    """vLLM's name for the API: openai or openai-chat; the engine's own where there is none."""
+    api = (engine.get("fingerprint") or {}).get("api")
+    name: str | None = engine.get("name")
+    return {"completions": "openai", "chat": "openai-chat"}.get(api or "", name)
+
+
 def _ours(summary: "Summary") -> dict[str, Any]:
     run, deadlines = summary.run, summary.deadlines
-    lag_ns = run.client.loop_lag_p99_ns
+    lag_ns, delay_ns = run.client.loop_lag_p99_ns, run.client.read_delay_p99_ns
     load = sustainable(run, deadlines)
     return {
         "schema_version": SCHEMA_VERSION, "seed": run.meta.get("seed"),
@@ -101,10 +109,16 @@ def _ours(summary: "Summary") -> dict[str, Any]:
         "requested_vs_actual_output_len": {
             "requested": int(run.output_len[run.ok].sum()), "actual": int(run.num_tokens[run.ok].sum()),
         },
+        "requested_vs_actual_input_len": _input_lengths(run),
         "peak_in_flight": run.peak_in_flight(),
         "warmup_excluded": int(run.warmup.sum()),
         **_delivery(run),
         "client_loop_lag_p99_ms": None if lag_ns is None else lag_ns / 1e6,
+        "client_read_delay_p99_ms": None if delay_ns is None else delay_ns / 1e6,
+        "client_merged_share": run.client.merged_share, "client_cpu_share": run.client.cpu_share,
+        "client_workers": len(run.meta.get("workers") or [0]),
+        "http_status_counts": _status_counts(run),
+        "server_metrics": (run.meta.get("server_metrics") or {}).get("delta"),
         "steps": len(run.steps), "steps_lost": run.steps.lost,
         "deadlines": None if deadlines is None else {
             "prefill_curve_id": deadlines.curve.digest(), "prefill_slack_ms": deadlines.slack_ns / 1e6,
@@ -116,6 +130,19 @@ def _ours(summary: "Summary") -> dict[str, Any]:
         "validity_notes": list(run.validity.notes),
         "engine_failure": None if run.engine_failure is None else str(run.engine_failure),
     }
+
+
+def _input_lengths(run: Run) -> dict[str, int | None]:
+    """Prompt tokens of the successful requests, as planned and as the server counted them."""
+    counted = run.ok & (run.prompt_tokens >= 0)
+    if not counted.any():
+        return {"requested": int(run.input_len[run.ok].sum()), "actual": None}
+    return {"requested": int(run.input_len[counted].sum()), "actual": int(run.prompt_tokens[counted].sum())}
+
+
+def _status_counts(run: Run) -> dict[str, int]:
+    codes, counts = np.unique(run.status[run.measured & (run.status != 0)], return_counts=True)
+    return {str(code): int(count) for code, count in zip(codes, counts, strict=True)}
 
 
 def _rate(run: Run) -> float | str | None:

@@ -13,7 +13,17 @@ LATE_READ_FLOOR_NS = 10_000_000
 LATE_READ_SHARE_OF_TTFT = 0.05
 """Late reads, by the same reasoning; a timer that fires late by 1 ms is normal (see WallClock)."""
 MIN_ACHIEVED_RATE = 0.97
-"""Requests must be sent at this share of the planned rate at least."""
+"""Requests must be sent at this share of the planned rate at least, and places of a closed loop be
+filled for this share of the time."""
+READ_DELAY_FLOOR_NS = 5_000_000
+"""Of messages stamped by the kernel: their times are right all the same, but the client reacts late."""
+MERGED_SHARE = 0.005
+"""More messages read together than this touch a 99th percentile, if it was the client that joined them."""
+SATURATED_CPU = 0.95
+"""Of one core: beyond it a single-threaded client has no time of its own left."""
+SHORT_PROMPTS_SHARE = 0.02
+"""Prompts may differ in total by so much from their planned lengths before it is noted."""
+_MORE_CPU = "give it a CPU core of its own, or more --workers"
 FEW_REQUESTS = 30
 """Below it even a median moves by a quarter of the spread from run to run."""
 SHORT_ANSWERS_SHARE = 0.01
@@ -36,6 +46,13 @@ def judge_validity(run: Run, *, cut_short: str = "") -> Validity:
     short = int((run.num_tokens < run.output_len)[run.ok].sum())
     if short > SHORT_ANSWERS_SHARE * int(run.ok.sum()):
         notes.append(f"{short} answers ended before their planned length: the load was lighter than planned")
+    notes += _prompt_lengths(run)
+    if (failed := attempted - int(run.ok.sum())) and run.engine_failure is None:
+        counts = ", ".join(f"{n} {kind}" for kind, n in run.outcome_counts().items() if kind != "ok")
+        if failed == attempted:
+            reasons.append(f"not one request succeeded ({counts}){_first_error(run)}")
+        else:
+            notes.append(f"{failed} of {attempted} requests failed ({counts}){_first_error(run)}")
     if run.steps.lost:
         notes.append(f"{run.steps.lost} engine steps were overwritten before they were read: "
                      f"scheduling delays are not reported")
@@ -45,8 +62,10 @@ def judge_validity(run: Run, *, cut_short: str = "") -> Validity:
 def achieved_rate(run: Run) -> float | None:
     """Rate of the sends over the planned rate of the same requests, at most 1; measured rows only.
 
-    None for fewer than two sends and where all were planned for one moment.
+    None for fewer than two sends and where no rate was planned: all at once, or a closed loop.
     """
+    if run.rate_rps == float("inf"):
+        return None
     sent = run.measured & (run.sent_ns != NEVER)
     planned, actual = run.intended_ns[sent], run.sent_ns[sent]
     if len(planned) < 2 or planned.max() == planned.min():
@@ -61,23 +80,32 @@ def _lateness(run: Run) -> list[str]:
     sent = run.measured & (run.sent_ns != NEVER)
     # All at once is no schedule that a client could keep.
     if run.rate_rps != float("inf") and sent.any():
-        reasons += _late_sends((run.sent_ns - run.intended_ns)[sent], median_ttft, _mean_gap_ns(run, sent))
+        reasons += _late_sends((run.sent_ns - run.due_ns)[sent], median_ttft, _mean_gap_ns(run, sent))
         rate = achieved_rate(run)
         if rate is not None and rate < MIN_ACHIEVED_RATE:
-            reasons.append(f"requests were sent at {rate:.1%} of the planned rate: lower the rate or give "
-                           f"the client more CPU")
+            cap = run.meta.get("max_concurrency")
+            held = bool(cap) and bool((run.due_ns > run.intended_ns)[sent].any())
+            remedy = (f"the cap of {cap} concurrent requests held them back: lower the rate or raise the cap"
+                      if held else "lower the rate or give the client more CPU")
+            reasons.append(f"requests were sent at {rate:.1%} of the planned rate: {remedy}")
+    reasons += _empty_places(run, sent)
     reasons += _late_reads(run, median_ttft)
+    reasons += _saturation(run, median_ttft)
     not_sent = int((run.measured & (run.outcome == Outcome.NOT_SENT)).sum())
     if not_sent and run.engine_failure is None:
-        reasons.append(f"{not_sent} planned requests were never sent")
+        cap = run.meta.get("max_concurrency")
+        held = bool(cap) and run.rate_rps != float("inf")
+        reasons.append(f"{not_sent} planned requests were never sent"
+                       + (f": the cap of {cap} concurrent requests held them back" if held else ""))
     return reasons
 
 
 def _late_reads(run: Run, median_ttft: float) -> list[str]:
-    """With a step log the delay of every token is known; without, a lagging event loop stands for it."""
+    """With a step log the delay of every token is known; where the kernel stamped reads they are judged
+    by `_saturation`; else a lagging event loop stands for it."""
     delays, what = delivery_delays_ns(run), "tokens came"
     late = None if delays is None else float(np.percentile(delays, 99))
-    if late is None and run.client.loop_lag_p99_ns is not None:
+    if late is None and run.client.read_delay_p99_ns is None and run.client.loop_lag_p99_ns is not None:
         late, what = float(run.client.loop_lag_p99_ns), "event-loop lag"
     limit = max(LATE_READ_FLOOR_NS, LATE_READ_SHARE_OF_TTFT * median_ttft)
     if late is None or late <= limit:
@@ -85,6 +113,50 @@ def _late_reads(run: Run, median_ttft: float) -> list[str]:
     after = " after their engine step" if delays is not None else ""
     return [f"the client read late: {what} p99 {late / 1e6:.1f} ms{after} (limit {limit / 1e6:.1f} ms); give "
             f"it a CPU core of its own or lower the rate"]
+
+
+def _empty_places(run: Run, sent: Bool) -> list[str]:
+    """How much of a closed loop's concurrency the client lost between an answer and the next request."""
+    cap = run.meta.get("max_concurrency")
+    if not cap or run.rate_rps != float("inf"):
+        return []
+    # The first requests find their places free since the start: all at once is no schedule.
+    later = sent & (run.due_ns > run.start_ns) & (run.end_ns != NEVER)
+    idle, busy = int((run.sent_ns - run.due_ns)[later].sum()), int((run.end_ns - run.sent_ns)[later].sum())
+    share = busy / (idle + busy) if idle + busy else 1.0
+    if share >= MIN_ACHIEVED_RATE:
+        return []
+    return [f"the client filled its {cap} places for {share:.1%} of the time only: give it a CPU core of its "
+            f"own, more --workers, or a lower concurrency"]
+
+
+def _saturation(run: Run, median_ttft: float) -> list[str]:
+    client, reasons = run.client, []
+    delay_ns = client.read_delay_p99_ns
+    merged = client.merged_share or 0.0
+    if delay_ns is not None and delay_ns > READ_DELAY_FLOOR_NS and merged > MERGED_SHARE:
+        reasons.append(f"the client read late: messages lay in their sockets for {delay_ns / 1e6:.1f} ms "
+                       f"(p99), and {merged:.1%} of them were read together: {_MORE_CPU}")
+    elif delay_ns is not None and delay_ns > (limit := max(READ_DELAY_FLOOR_NS, LAG_SHARE * median_ttft)):
+        reasons.append(f"the client reacted late: messages lay in their sockets for {delay_ns / 1e6:.1f} ms "
+                       f"(p99, limit {limit / 1e6:.1f} ms): {_MORE_CPU}")
+    if client.cpu_share is not None and client.cpu_share > SATURATED_CPU:
+        reasons.append(f"the client kept its core busy for {client.cpu_share:.0%} of the time: use more "
+                       f"--workers, or a lower load")
+    return reasons
+
+
+def _prompt_lengths(run: Run) -> list[str]:
+    counted = run.ok & (run.prompt_tokens >= 0)
+    asked, got = int(run.input_len[counted].sum()), int(run.prompt_tokens[counted].sum())
+    if not asked or abs(got - asked) <= SHORT_PROMPTS_SHARE * asked:
+        return []
+    return [f"the server counted {got} prompt tokens where {asked} were planned ({got / asked - 1:+.1%})"]
+
+
+def _first_error(run: Run) -> str:
+    text = next((run.error[row] for row in run.index[run.measured].tolist() if row in run.error), "")
+    return f": {text}" if text else ""
 
 
 def _mean_gap_ns(run: Run, sent: Bool) -> float:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from engine_adapter.errors import NeedsRestart
 from engine_adapter.knobs import KnobLimits, Knobs
 from engine_adapter.step_log import StepLog
 
@@ -38,6 +39,15 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True)
+class Settings:
+    """The scheduler settings of an engine that tells them."""
+
+    knobs: Knobs
+    defaults: Knobs
+    limits: KnobLimits
+
+
+@dataclass(frozen=True, slots=True)
 class EngineInfo:
     """What started, and what it was started with."""
 
@@ -45,15 +55,16 @@ class EngineInfo:
     """For example `vllm`, `scripted`."""
     version: str
     model: str
-    max_model_len: int
+    max_model_len: int | None
+    """None where a server does not say."""
     vocab_size: int
-    knobs: Knobs
-    """In force now, as read back from the engine."""
-    default_knobs: Knobs
+    knobs: Knobs | None
+    """In force now, as read back from the engine; None for a server that does not tell."""
+    default_knobs: Knobs | None
     """What the engine chooses by itself when no scheduler flag is given."""
-    limits: KnobLimits
-    num_kv_blocks: int
-    kv_block_size: int
+    limits: KnobLimits | None
+    num_kv_blocks: int | None
+    kv_block_size: int | None
     live_knobs: bool
     """Whether `apply` works without a restart."""
     live_knobs_note: str
@@ -62,6 +73,13 @@ class EngineInfo:
     token_count_source: str = "engine"
     fingerprint: dict[str, Any] = field(default_factory=dict)
     """Versions, dtype, device and flags that a comparison must find equal."""
+
+    @property
+    def settings(self) -> Settings:
+        """`knobs`, `default_knobs` and `limits` together; NeedsRestart where they are not known."""
+        if self.knobs is None or self.default_knobs is None or self.limits is None:
+            raise NeedsRestart(self.live_knobs_note or "this engine does not tell its settings")
+        return Settings(self.knobs, self.default_knobs, self.limits)
 
 
 class Engine(Protocol):

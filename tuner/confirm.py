@@ -75,8 +75,9 @@ class Confirmer:
         except EngineError as error:
             return Confirmation(knobs, None, (), str(error))
         if info.knobs != knobs:
+            runs_now = "settings that it does not tell" if info.knobs is None else info.knobs.label()
             return Confirmation(knobs, info.knobs, (), f"{config.name} asks for {knobs.label()}, "
-                                                       f"the engine runs {info.knobs.label()}")
+                                                       f"the engine runs {runs_now}")
         runs: list[Measured] = []
         for rate in rates:
             progress.say(f"confirming in a fresh engine: {config.stem}")

@@ -20,14 +20,19 @@ from bench import (
     summarise,
 )
 from bench.files import jsonable, write_json
+from bench.server_watch import ServerWatch
+from bench.shards import ShardRecorder
+from bench.stages import after_ramp_up, stage_figures
+from bench.workers import play_sharded
 from engine_adapter.clock import Clock
 from engine_adapter.errors import NeedsRestart
+from engine_adapter.http.target import HttpTarget
 from engine_adapter.knobs import Knobs
 from engine_adapter.seam import Engine, EngineInfo
 from tuner.knobs_asked import KnobsAsked
 from tuner.prefill_reference import CURVE_FILE, measure_reference, misfit
 from tuner.slo import Judgement, Slo
-from workloads import EvidenceError, Plan, Workload
+from workloads import EvidenceError, Plan, UsageError, Workload
 
 MISSED, INVALID, INTERRUPTED = 1, 3, 130
 """Exit codes of a run; see docs/exit-codes.md."""
@@ -53,6 +58,11 @@ class RunSpec:
     prefill_slack_ms: float
     prefill_curve: PrefillCurve | None = None
     """None: measured before the run."""
+    max_concurrency: int | None = None
+    dispatch_for_s: float | None = None
+    """Nothing is sent later than this after the start."""
+    workers: int = 1
+    """Processes that send; more than one needs a server."""
     request_timeout_s: float = 120.0
     label: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -68,6 +78,8 @@ class OneRun:
     judgement: Judgement | None
     warnings: tuple[str, ...]
     interrupted: bool
+    stages: tuple[dict[str, Any], ...] = ()
+    """Figures of each stage of the load; none where it had no stages."""
 
     @property
     def exit_code(self) -> int:
@@ -101,6 +113,7 @@ class OneRun:
         """
         return {
             **self.spec.metadata, **self.summary.as_dict(), "metadata": dict(self.spec.metadata),
+            "stages": list(self.stages),
             "slo": None if self.judgement is None else self.judgement.as_dict(),
             "warnings": list(self.warnings), "run_directory": str(self.spec.directory),
         }
@@ -126,6 +139,10 @@ async def measure_one(
         await measuring.stop()
 
 
+def _label(info: EngineInfo) -> str:
+    return "settings unknown" if info.knobs is None else info.knobs.label()
+
+
 class _Measuring:
     def __init__(self, engine: Engine, restart: Callable[[Knobs], Engine], spec: RunSpec, clock: Clock,
                  say: Callable[[str], None]) -> None:
@@ -139,12 +156,15 @@ class _Measuring:
         self._say("starting the engine")
         started = info = await self._engine.start()
         self._spec.plan.check_fits(info.max_model_len)
-        knobs = started.knobs if self._spec.knobs is None else self._spec.knobs.on(info.default_knobs)
+        knobs = started.knobs
+        if self._spec.knobs is not None and (info.default_knobs is not None or self._spec.knobs.given()):
+            knobs = self._spec.knobs.on(info.settings.defaults)
+        self._warn_of(info)
         if self._spec.fluidity:
             info = await self._take_deadlines(info)
-        if info.knobs != knobs:
+        if knobs is not None and info.knobs != knobs:
             info = await self._under(knobs, info)
-        self._say(f"{info.name} {info.version} runs {info.model}: {info.knobs.label()}")
+        self._say(f"{info.name} {info.version} runs {info.model}: {_label(info)}")
         return info
 
     async def play(self, info: EngineInfo, on_progress: Callable[[Progress], None] | None) -> OneRun:
@@ -152,22 +172,42 @@ class _Measuring:
         spec, interrupted = self._spec, False
         await self._engine.reset_caches()
         self._say(f"measuring {len(spec.plan)} requests, {spec.plan.num_warmups} of them warm-up")
-        recorder = RunRecorder(spec.plan)
+        recorder = RunRecorder(spec.plan) if spec.workers == 1 else ShardRecorder(spec.plan)
+        watch = ServerWatch(self._engine)
         try:
-            run = await play(
-                spec.plan, self._engine, info, clock=self._clock, salt=self._salt, recorder=recorder,
-                request_timeout_s=spec.request_timeout_s, on_progress=on_progress, meta=self._meta())
+            run = await self._played(info, recorder, watch, on_progress)
         except asyncio.CancelledError:
             # Kept, not passed on: the caller ends right after this run anyway.
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()
             run, interrupted = recorder.run(cut_short="interrupted"), True
+        run = await watch.end(run)
+        stages = tuple(stage_figures(run, self._deadlines, spec.goodput))
+        run = after_ramp_up(run)
         summary = summarise(run, deadlines=self._deadlines, goodput=spec.goodput)
-        save_run(run, spec.directory, summary=summary.as_dict())
+        save_run(run, spec.directory, summary=summary.as_dict() | {"stages": list(stages)})
         if self._deadlines is not None:
             write_json(spec.directory / CURVE_FILE, self._deadlines.curve.as_dict())
         judgement = None if spec.slo is None else spec.slo.judge(summary)
-        return OneRun(spec, run, summary, judgement, tuple(self._warnings), interrupted)
+        return OneRun(spec, run, summary, judgement, tuple(self._warnings), interrupted, stages)
+
+    async def _played(self, info: EngineInfo, recorder: RunRecorder | ShardRecorder, watch: ServerWatch,
+                      on_progress: Callable[[Progress], None] | None) -> Run:
+        spec = self._spec
+        if isinstance(recorder, RunRecorder):
+            await watch.begin()
+            return await play(
+                spec.plan, self._engine, info, clock=self._clock, salt=self._salt, recorder=recorder,
+                request_timeout_s=spec.request_timeout_s, on_progress=on_progress, meta=self._meta(),
+                max_concurrency=spec.max_concurrency, dispatch_for_s=spec.dispatch_for_s)
+        target: HttpTarget | None = getattr(self._engine, "target", None)
+        if target is None:
+            raise UsageError("--workers needs a server: give --base-url or --server vllm")
+        return await play_sharded(
+            spec.plan, target, info, workers=spec.workers, salt=self._salt, recorder=recorder,
+            request_timeout_s=spec.request_timeout_s, on_progress=on_progress, meta=self._meta(),
+            max_concurrency=spec.max_concurrency, dispatch_for_s=spec.dispatch_for_s,
+            before_start=watch.begin, step_log=self._engine.step_log)
 
     async def stop(self) -> None:
         """End the engine that is up."""
@@ -200,9 +240,20 @@ class _Measuring:
             info = await self._engine.start()
             self._spec.plan.check_fits(info.max_model_len)
         if info.knobs != knobs:
-            raise EvidenceError(f"the engine was asked for {knobs.label()} and runs {info.knobs.label()}: "
+            raise EvidenceError(f"the engine was asked for {knobs.label()} and runs {_label(info)}: "
                                 f"this vLLM does not take that setting")
         return info
+
+    def _warn_of(self, info: EngineInfo) -> None:
+        """What its first request showed of a server that was not asked for by the seam."""
+        facts = info.fingerprint
+        if failure := facts.get("probe_failure"):
+            self._warn(f"the server's first answer failed: {failure}")
+        if "ignore_eos" in facts.get("refused", ()):
+            self._warn("the server does not take ignore_eos: answers end where the model ends them")
+        if info.token_count_source == "events" and not failure:
+            self._warn("the server does not count tokens: each message counts as one; give --tokenizer to "
+                       "count the text")
 
     def _warn(self, text: str) -> None:
         self._warnings.append(text)

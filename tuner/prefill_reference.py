@@ -48,9 +48,13 @@ async def measure_reference(
     deadlines. An engine that cannot take them live is measured as it is; the warning says so.
     """
     warning = ""
-    if info.knobs != info.default_knobs:
+    default = info.default_knobs
+    if default is None:
+        warning = ("the fluidity deadlines come from this server as it is: to compare servers, give each the "
+                   "same --prefill-curve")
+    elif info.knobs != default:
         try:
-            info = replace(info, knobs=(await engine.apply(info.default_knobs)).knobs)
+            info = replace(info, knobs=(await engine.apply(default)).knobs)
         except NeedsRestart as why:
             warning = (f"the fluidity deadlines come from this engine's own knobs, not from its defaults "
                        f"({why}): to compare settings, give each the same --prefill-curve")

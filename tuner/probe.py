@@ -41,7 +41,7 @@ async def probe(engine: Engine, info: EngineInfo, workload: Workload, slo: Slo, 
 
     The engine should have its default knobs: they are the reference for the deadlines.
     """
-    batches = [b for b in _BATCHES if b <= info.knobs.max_seqs]
+    batches = [b for b in _BATCHES if b <= info.settings.knobs.max_seqs]
     curve = await measure_prefill_curve(engine, info, probe_lengths(workload.longest_prompt), clock=clock,
                                         salt=salt)
     decode = await decode_step_ns(engine, info, batches, clock=clock, salt=salt)

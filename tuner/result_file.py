@@ -36,8 +36,14 @@ def request_lists(run: Run) -> dict[str, list[Any]]:
         "ttfts": [_seconds(first[row], run.sent_ns[row]) for row in rows],
         "latencies": [_seconds(last[row], run.sent_ns[row]) if run.ok[row] else None for row in rows],
         "itls": [_message_gaps(run, row) for row in rows],
-        "errors": ["" if run.ok[row] else Outcome(run.outcome[row]).name.lower() for row in rows],
+        "queue_times": [_seconds(run.sent_ns[row], run.intended_ns[row]) for row in rows],
+        "errors": ["" if run.ok[row] else _error(run, row) for row in rows],
     }
+
+
+def _error(run: Run, row: int) -> str:
+    kind, text = Outcome(run.outcome[row]).name.lower(), run.error.get(int(run.index[row]))
+    return f"{kind}: {text}" if text else kind
 
 
 def _seconds(time_ns: int, since_ns: int) -> float | None:

@@ -68,7 +68,7 @@ class _Tuning:
         proposals = self._open_proposals(info)
         search = Search(study, self._measurer, proposals, progress=progress,
                         clock=self._clock, deadline_ns=self._search_deadline_ns(),
-                        first=self._first_settings(info.default_knobs), on_trial=self._after_trial)
+                        first=self._first_settings(info.settings.defaults), on_trial=self._after_trial)
         await search.run()
         best = proposals.best()
         if best is not None:
@@ -89,17 +89,18 @@ class _Tuning:
     def _check(self, info: EngineInfo) -> None:
         """What an engine must be for this study, and what its reader must know about it."""
         state, workload = self._study.state, self._study.config.workload
-        if workload.longest_request > info.max_model_len:
+        if info.max_model_len is not None and workload.longest_request > info.max_model_len:
             raise UsageError(
                 f"the workload's longest request is {workload.longest_request} tokens, the model takes "
                 f"{info.max_model_len}: raise --max-model-len or use shorter lengths")
-        state.default = info.default_knobs.as_dict()
+        settings = info.settings
+        state.default = settings.defaults.as_dict()
         state.environment = {
             "engine": info.name, "engine_version": info.version, "model": info.model,
             "max_model_len": info.max_model_len, "live_knobs": info.live_knobs,
             "live_knobs_note": info.live_knobs_note, "num_kv_blocks": info.num_kv_blocks,
             "kv_block_size": info.kv_block_size, "start_seconds": round(info.start_seconds, 1),
-            "fingerprint": info.fingerprint, "limits": asdict(info.limits), "machine": machine_facts(),
+            "fingerprint": info.fingerprint, "limits": asdict(settings.limits), "machine": machine_facts(),
         }
         if not info.live_knobs:
             state.warn(f"knobs are not live, every setting gets an engine of its own: {info.live_knobs_note}")
@@ -108,8 +109,9 @@ class _Tuning:
         study, state = self._study, self._study.state
         self._progress.say("probing: lone prefills and decode steps")
         applied = info
-        if info.live_knobs and info.knobs != info.default_knobs:
-            knobs = (await self._measurer.engine.apply(info.default_knobs)).knobs
+        defaults = info.settings.defaults
+        if info.live_knobs and info.knobs != defaults:
+            knobs = (await self._measurer.engine.apply(defaults)).knobs
             applied = replace(info, knobs=knobs)
         config = study.config
         found = await probe(
@@ -143,7 +145,8 @@ class _Tuning:
 
     def _space(self, default: Knobs, info: EngineInfo) -> SearchSpace:
         config = self._study.config
-        space = SearchSpace.for_engine(default, info.limits, longest_prompt=config.workload.longest_prompt)
+        space = SearchSpace.for_engine(default, info.settings.limits,
+                                       longest_prompt=config.workload.longest_prompt)
         budgets = config.token_budgets or space.token_budgets
         # A budget smaller than every choice of sequences comes with as many sequences as it carries.
         seqs = config.max_seqs or tuple({*space.max_seqs, min(*budgets, *space.max_seqs)})

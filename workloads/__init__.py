@@ -6,6 +6,7 @@ from workloads.lengths import Fixed, FromFile, Lengths, LogNormal, Uniform
 from workloads.loading import PRESETS, load_workload
 from workloads.plan import Plan
 from workloads.planning import build_plan
+from workloads.stages import RateProfile, Stage, parse_stages
 from workloads.workload import Component, Workload
 
 __all__ = [
@@ -17,6 +18,8 @@ __all__ = [
     "Lengths",
     "LogNormal",
     "Plan",
+    "RateProfile",
+    "Stage",
     "StallfreeError",
     "Uniform",
     "UsageError",
@@ -24,4 +27,5 @@ __all__ = [
     "arrival_offsets_ns",
     "build_plan",
     "load_workload",
+    "parse_stages",
 ]

@@ -3,13 +3,14 @@
 import hashlib
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from workloads.errors import UsageError
+from workloads.stages import Stage
 
 _COLUMNS: dict[str, str] = {   # little-endian on every machine, in the order they are stored
     "intended_ns": "<i8",
@@ -20,6 +21,7 @@ _COLUMNS: dict[str, str] = {   # little-endian on every machine, in the order th
     "session": "<i4",
     "turn": "<i4",
 }
+_STAGED_COLUMNS = _COLUMNS | {"stage": "<i2"}   # a plan without stages keeps its bytes, and its digest
 _MAGIC = b"stallfree-plan 1\n"
 _SIZE_BYTES = 8
 _SPECIAL_IDS = 10   # tokenizers keep their special tokens at the lowest ids
@@ -50,11 +52,17 @@ class Plan:
     """So many rows at the start are warm-up and left out of every statistic."""
     seed: int
     rate_rps: float
-    """Offered rate in requests per second; infinity sends all at once."""
+    """Offered rate in requests per second, with stages the mean over them; infinity sends all at once."""
     component_names: tuple[str, ...]
+    stages: tuple[Stage, ...] = ()
+    """What the rate did over time after the warm-up; empty for one rate throughout."""
+    stage: npt.NDArray[np.int16] = field(default_factory=lambda: np.zeros(0, dtype=np.int16))
+    """Index into `stages`, 0 for the warm-up before them; all 0, and may be left out, without stages."""
 
     def __post_init__(self) -> None:
-        for name, dtype in _COLUMNS.items():
+        if not (self.stages or len(self.stage)):
+            object.__setattr__(self, "stage", np.zeros(len(self)))
+        for name, dtype in _STAGED_COLUMNS.items():
             column = np.array(getattr(self, name), dtype=dtype)   # a copy, so that nobody can write to it
             column.setflags(write=False)
             object.__setattr__(self, name, column)
@@ -71,6 +79,8 @@ class Plan:
                 np.all(self.input_len >= 1) and np.all(self.output_len >= 1),
             "component must be an index into component_names":
                 np.all((self.component >= 0) & (self.component < len(self.component_names))),
+            "stage must be an index into stages":
+                np.all((self.stage >= 0) & (self.stage < max(1, len(self.stages)))),
             "num_warmups must be between 0 and the number of rows": 0 <= self.num_warmups <= len(self),
         }
         for rule, holds in rules.items():
@@ -85,19 +95,26 @@ class Plan:
         return (f"<Plan {len(self)} requests ({self.num_warmups} warm-up) {span} @ {self.rate_rps:g} rps, "
                 f"{int(self.input_len.sum())} tokens in, {int(self.output_len.sum())} out, seed {self.seed}>")
 
+    @property
+    def stage_names(self) -> tuple[str, ...]:
+        """A name for each number in `stage`; without stages the one part is called `run`."""
+        return tuple(stage.name for stage in self.stages) or ("run",)
+
     def to_bytes(self) -> bytes:
         """The whole plan, the same bytes for the same plan: a JSON header, then the raw columns."""
+        stored = _STAGED_COLUMNS if self.stages else _COLUMNS
         header = {
-            "columns": _COLUMNS,
+            "columns": stored,
             "rows": len(self),
             "num_warmups": self.num_warmups,
             "seed": self.seed,
             # JSON has no infinity; vLLM's result files write it as this string too.
             "rate_rps": "inf" if math.isinf(self.rate_rps) else self.rate_rps,
             "component_names": self.component_names,
+            **({"stages": [stage.as_dict() for stage in self.stages]} if self.stages else {}),
         }
         head = json.dumps(header, sort_keys=True).encode()
-        columns = (getattr(self, name).tobytes() for name in _COLUMNS)
+        columns = (getattr(self, name).tobytes() for name in stored)
         return b"".join((_MAGIC, len(head).to_bytes(_SIZE_BYTES, "little"), head, *columns))
 
     @classmethod
@@ -105,7 +122,7 @@ class Plan:
         """The inverse of `to_bytes`; UsageError for anything that `to_bytes` does not write."""
         try:
             return cls._read(data)
-        except (ValueError, KeyError, TypeError, OverflowError) as error:
+        except (UsageError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise UsageError(f"this is not a plan of this version of Stallfree, or it is cut short: "
                              f"{error}") from error
 
@@ -116,10 +133,12 @@ class Plan:
             raise ValueError("unknown first bytes")
         end = body + int.from_bytes(data[len(_MAGIC):body], "little")
         header = json.loads(data[body:end])
-        if header["columns"] != _COLUMNS:
+        stages = tuple(Stage.from_dict(stage) for stage in header.get("stages", ()))
+        stored = _STAGED_COLUMNS if stages else _COLUMNS
+        if header["columns"] != stored:
             raise ValueError("other columns")
         values: dict[str, Any] = {}
-        for name, dtype in _COLUMNS.items():
+        for name, dtype in stored.items():
             size = header["rows"] * np.dtype(dtype).itemsize
             values[name] = np.frombuffer(data[end:end + size], dtype=dtype)
             end += size
@@ -131,6 +150,7 @@ class Plan:
             seed=header["seed"],
             rate_rps=float(header["rate_rps"]),
             component_names=tuple(header["component_names"]),
+            stages=stages,
         )
 
     def digest(self) -> str:
@@ -156,8 +176,10 @@ class Plan:
         ids: list[int] = rng.integers(lowest, vocab_size, size=int(self.input_len[i])).tolist()
         return ids
 
-    def check_fits(self, max_model_len: int) -> None:
+    def check_fits(self, max_model_len: int | None) -> None:
         """UsageError when a row asks for more tokens than the model takes; names the first and how many."""
+        if max_model_len is None:
+            return
         too_long = np.flatnonzero(self.input_len.astype(np.int64) + self.output_len > max_model_len)
         if len(too_long):
             first = too_long[0]

@@ -3,18 +3,22 @@
 import math
 import zlib
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from workloads.arrivals import arrival_offsets_ns
+from workloads.arrivals import arrival_offsets_ns, unit_rate_arrivals, whole_ns
 from workloads.errors import UsageError
 from workloads.plan import Plan
+from workloads.stages import RateProfile
 from workloads.workload import Workload
 
+Float64 = npt.NDArray[np.float64]
 Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
 Int16 = npt.NDArray[np.int16]
+Arrivals = TypeVar("Arrivals", Int64, Float64)
 
 MAX_REQUESTS = 10_000_000
 """A larger plan is taken for a mistake in the rate or the duration."""
@@ -23,7 +27,8 @@ MAX_REQUESTS = 10_000_000
 def build_plan(
     workload: Workload,
     *,
-    rate_rps: float,
+    rate_rps: float | None = None,
+    profile: RateProfile | None = None,
     seed: int,
     num_prompts: int | None = None,
     duration_s: float | None = None,
@@ -31,26 +36,35 @@ def build_plan(
     warmup_s: float | None = None,
     burstiness: float | None = None,
 ) -> Plan:
-    """The requests of one run: warm-up first, then the measured part, at one rate throughout.
+    """The requests of one run: warm-up first, then the measured part.
 
-    The measured part is `num_prompts` requests, or all that arrive within `duration_s` after
-    the warm-up; exactly one is given. The warm-up is the first `num_warmups` requests, or all
-    within the first `warmup_s`; at most one is given, none is no warm-up. A counted warm-up
-    ends with its last arrival. `burstiness` replaces the workload's.
+    The load is `rate_rps` throughout, or what `profile` says after the warm-up, which then runs at
+    the rate that the profile begins with; exactly one is given. The measured part is `num_prompts`
+    requests, or all that arrive within `duration_s` after the warm-up; exactly one is given. With
+    a profile both may be left out: it has a length of its own. Of a profile `num_prompts` takes the
+    first requests, and its final rate goes on while they are too few. The warm-up is the first
+    `num_warmups` requests, or all within the first `warmup_s`; at most one is given, none is no
+    warm-up. A counted warm-up ends with its last arrival. `burstiness` replaces the workload's.
 
     Every column has its own random stream, and every row takes one number of each: with the
     same seed a longer plan starts with the shorter one, and another rate only stretches time.
     UsageError for what cannot be planned.
     """
-    _check(rate_rps, seed, num_prompts=num_prompts, duration_s=duration_s,
+    _check(rate_rps, profile, seed, num_prompts=num_prompts, duration_s=duration_s,
            num_warmups=num_warmups, warmup_s=warmup_s)
     shape = workload.burstiness if burstiness is None else burstiness
-
-    def first_arrivals(n: int) -> Int64:
-        return arrival_offsets_ns(n, rate_rps, shape, _stream(seed, "arrivals"))
-
-    intended_ns, warmups = _schedule(first_arrivals, num_prompts=num_prompts, duration_s=duration_s,
-                                     num_warmups=num_warmups, warmup_s=warmup_s)
+    if profile is not None:
+        intended_ns, stage, warmups = _staged(
+            profile, lambda n: unit_rate_arrivals(n, shape, _stream(seed, "arrivals")),
+            num_prompts=num_prompts, num_warmups=num_warmups, warmup_s=warmup_s)
+        rate_rps = profile.mean_rps
+    else:
+        assert rate_rps is not None   # by _check
+        rate = rate_rps
+        intended_ns, warmups = _schedule(
+            lambda n: arrival_offsets_ns(n, rate, shape, _stream(seed, "arrivals")),
+            num_prompts=num_prompts, duration_s=duration_s, num_warmups=num_warmups, warmup_s=warmup_s)
+        stage = np.zeros(len(intended_ns), dtype=np.int16)
     n = len(intended_ns)
     if n <= warmups:
         raise UsageError(f"no request falls into the measured part at {rate_rps:g} requests/s; "
@@ -68,11 +82,14 @@ def build_plan(
         seed=seed,
         rate_rps=rate_rps,
         component_names=tuple(c.name for c in workload.components),
+        stages=() if profile is None else profile.stages,
+        stage=stage,
     )
 
 
 def _check(
-    rate_rps: float,
+    rate_rps: float | None,
+    profile: RateProfile | None,
     seed: int,
     *,
     num_prompts: int | None,
@@ -82,7 +99,11 @@ def _check(
 ) -> None:
     if seed < 0:
         raise UsageError(f"the seed must be 0 or more; got {seed}")
-    if (num_prompts is None) == (duration_s is None):
+    if (rate_rps is None) == (profile is None):
+        raise UsageError("give the load as either one request rate or stages")
+    if profile is not None and duration_s is not None:
+        raise UsageError("stages have durations of their own: leave out the duration")
+    if profile is None and (num_prompts is None) == (duration_s is None):
         raise UsageError("give either a number of requests or a duration for the measured part")
     if num_warmups is not None and warmup_s is not None:
         raise UsageError("give the warm-up either as a number of requests or as seconds")
@@ -96,9 +117,35 @@ def _check(
         raise UsageError(f"the warm-up must be 0 or more and finite, in seconds; got {warmup_s:g}")
     if (num_prompts or 0) + (num_warmups or 0) > MAX_REQUESTS:
         raise UsageError(f"a plan may hold at most {MAX_REQUESTS} requests; lower the number of requests")
-    if math.isinf(rate_rps) and (duration_s is not None or warmup_s):
+    if rate_rps == math.inf and (duration_s is not None or warmup_s):
         raise UsageError("at an infinite request rate every request is sent at the start: give the "
                          "measured part and the warm-up as numbers of requests, not as seconds")
+
+
+def _staged(
+    profile: RateProfile,
+    unit_arrivals: Callable[[int], Float64],
+    *,
+    num_prompts: int | None,
+    num_warmups: int | None,
+    warmup_s: float | None,
+) -> tuple[Int64, Int16, int]:
+    """Arrival offsets in ns, the stage of each, and how many of them are warm-up."""
+    rate = profile.first_rps
+    before = float(unit_arrivals(num_warmups)[-1]) if num_warmups else rate * (warmup_s or 0)
+    if num_prompts is None:
+        arrivals = _arrivals_before(before + profile.expected(), unit_arrivals)
+        warmups = num_warmups or int(np.searchsorted(arrivals, before))
+    else:
+        warmups = num_warmups or len(_arrivals_before(before, unit_arrivals))
+        arrivals = unit_arrivals(warmups + num_prompts)
+    seconds, stage = profile.place(arrivals[warmups:] - before)
+    if np.isinf(seconds[-1:]).any():
+        raise UsageError(f"the stages end with a pause after {np.isfinite(seconds).sum()} of {num_prompts} "
+                         f"requests: ask for fewer, or end with a rate above 0")
+    with np.errstate(over="ignore"):   # refused by whole_ns
+        offsets_ns = np.concatenate([arrivals[:warmups] / rate, seconds + before / rate]) * 1e9
+    return whole_ns(offsets_ns), np.concatenate([np.zeros(warmups, np.int16), stage]), warmups
 
 
 def _schedule(
@@ -122,14 +169,14 @@ def _schedule(
     return _arrivals_before(measured_from_ns + round(duration_s * 1e9), first_arrivals), warmups
 
 
-def _arrivals_before(end_ns: int, first_arrivals: Callable[[int], Int64]) -> Int64:
+def _arrivals_before(end: float, first_arrivals: Callable[[int], Arrivals]) -> Arrivals:
     n = 64
-    while (offsets := first_arrivals(n))[-1] < end_ns:
+    while (arrivals := first_arrivals(n))[-1] < end:
         n *= 2   # drawing again gives the same arrivals and more of them
         if n > MAX_REQUESTS:
             raise UsageError(f"more than {MAX_REQUESTS // 2} requests would fall into the run; "
                              f"lower the rate or the duration")
-    return offsets[: np.searchsorted(offsets, end_ns)]
+    return arrivals[: np.searchsorted(arrivals, end)]
 
 
 def _requests(workload: Workload, n: int, seed: int) -> tuple[Int16, Int32, Int32]:

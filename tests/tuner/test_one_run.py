@@ -211,12 +211,14 @@ def test_cancellation_in_mid_run_keeps_what_was_measured(tmp_path):
     assert kept.validity.reasons[0] == "the run was cut short: interrupted"
 
 
-def test_only_failed_requests_give_valid_json_and_a_missed_slo(tmp_path):
-    """With every request refused there are no figures, the JSON is whole, and the SLO is not met."""
+def test_only_failed_requests_give_whole_json_and_an_invalid_run(tmp_path):
+    """With every request refused there are no figures, the JSON is whole, and the run supports nothing."""
     engines = Engines(faults=tuple(Fault("reject", request=n) for n in range(len(PLAN))))
     one = engines.run(spec_in(tmp_path, slo=parse_slo(["tbt:p99<=1s"]), slo_is_asked=True))
-    assert one.exit_code == 1
+    assert one.exit_code == 3
+    assert "not one request succeeded (40 rejected)" in one.failing()
     told = json.loads(json.dumps(one.as_dict(), allow_nan=False))
+    assert told["slo"]["holds"] is False
     assert (told["completed"], told["failed"], told["error_rate"]) == (0, 40, 1)
     assert told["mean_ttft_ms"] is None
 

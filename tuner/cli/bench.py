@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tuner.cli import engine_options as options
+from tuner.cli import server_options as server
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from engine_adapter.vllm_launch import VllmLaunch
+    from tuner.engines import EngineSource
     from tuner.one_run import OneRun, RunSpec
 
 
@@ -32,6 +33,31 @@ def bench(
         help="Gamma shape of the arrivals: 1 is Poisson, below it burstier, inf constant. Default: the "
              "workload's.")] = None,
     seed: Annotated[int, typer.Option(help="Of arrivals, lengths and prompts.")] = 0,
+    max_concurrency: Annotated[int | None, typer.Option(
+        help="Most requests in flight. With --request-rate inf a closed loop: one for each that ends. With a "
+             "rate whoever comes then waits, and his latency counts from when he came.", min=1)] = None,
+    stages: Annotated[str | None, typer.Option(
+        help="The rate over time, as in 30s@2,60s@2..8,30s@8, instead of --request-rate.")] = None,
+    ramp_up_strategy: Annotated[str | None, typer.Option(
+        help="linear or exponential: the rate changes over the whole run.")] = None,
+    ramp_up_start_rps: Annotated[float | None, typer.Option(help="Rate at its begin.")] = None,
+    ramp_up_end_rps: Annotated[float | None, typer.Option(help="Rate at its end.")] = None,
+    workers: Annotated[int, typer.Option(
+        help="Processes that send, for rates that are too much for one.", min=1, max=256)] = 1,
+    base_url: server.BaseUrl = None,
+    host: server.Host = None,
+    port: server.Port = None,
+    backend: server.Backend = None,
+    endpoint: server.Endpoint = None,
+    api_key_env: server.ApiKeyEnv = None,
+    api_key_file: server.ApiKeyFile = None,
+    header: server.Header = None,
+    extra_body: server.ExtraBody = None,
+    ignore_eos: server.IgnoreEos = None,
+    tokenizer: server.Tokenizer = None,
+    text_prompts: server.TextPrompts = False,
+    ca_file: server.CaFile = None,
+    insecure: server.Insecure = False,
     num_warmups: Annotated[int | None, typer.Option(
         help="Requests before the measured ones. Default: the workload's seconds of warm-up; none at an "
              "infinite rate.")] = None,
@@ -57,7 +83,9 @@ def bench(
     prefill_curve: Annotated[str | None, typer.Option(
         help="Fluidity: times of lone prefills, from an earlier run's prefill_curve.json or a study's "
              "study.json. Default: measured first, on the engine's default settings.")] = None,
-    no_fluidity: Annotated[bool, typer.Option("--no-fluidity", help="Measure no lone prefills.")] = False,
+    fluidity: Annotated[bool | None, typer.Option(
+        "--fluidity/--no-fluidity", help="Whether to time lone prefills before the run. Default: yes; for a "
+        "server that runs already only where an objective needs it.")] = None,
     request_timeout: Annotated[float, typer.Option(
         help="Seconds without a token after which a request, or the engine, counts as hung.")] = 120.0,
     max_model_len: options.MaxModelLen = None,
@@ -85,11 +113,11 @@ def bench(
     as_json: Annotated[bool, typer.Option(
         "--json", help="Print the figures as JSON to standard output, all else to standard error.")] = False,
 ) -> None:
-    """Measure one setting of the embedded engine under one load.
+    """Measure one setting of an engine, or a server that runs already, under one load.
 
-    Starts the engine, times lone prefills (for fluidity), sends the load, and
-    keeps the run in a directory that `tune report` reads. A run that ends early
-    is kept and marked. Exit codes: 0 done, 1 an SLO given with --slo is missed,
+    Starts the embedded engine, or finds the server at --base-url; times lone prefills (for
+    fluidity), sends the load, and keeps the run in a directory that `tune report` reads. A run
+    that ends early is kept and marked. Exit codes: 0 done, 1 an SLO given with --slo is missed,
     3 the engine failed or the run is invalid, 64 wrong usage, 130 interrupted.
     """
     from pathlib import Path
@@ -100,45 +128,55 @@ def bench(
     from tuner.prefill_reference import load_prefill_curve
     from workloads import UsageError
 
-    if no_fluidity and prefill_curve is not None:
+    if fluidity is False and prefill_curve is not None:
         raise UsageError("--prefill-curve and --no-fluidity contradict each other: leave one out")
     load = flags.workload_of(preset, workload, input_len, output_len, random_range_ratio)
-    plan = flags.plan_of(
-        load, by_lengths=preset is None and workload is None, rate=request_rate, num_prompts=num_prompts,
-        duration=duration, num_warmups=num_warmups, burstiness=burstiness, seed=seed)
+    asked = flags.LoadAsked(
+        rate=request_rate, num_prompts=num_prompts, duration=duration, num_warmups=num_warmups,
+        burstiness=burstiness, seed=seed, max_concurrency=max_concurrency, stages=stages,
+        ramp_strategy=ramp_up_strategy, ramp_start_rps=ramp_up_start_rps, ramp_end_rps=ramp_up_end_rps)
+    plan = flags.plan_of(load, asked, by_lengths=preset is None and workload is None)
     knobs = KnobsAsked(
         token_budget=max_num_batched_tokens, max_seqs=max_num_seqs, policy=scheduling_policy,
         long_prefill_token_threshold=long_prefill_token_threshold,
         adaptive_long_prefill=long_prefill_token_threshold_adaptive)
     engine: dict[str, Any] = {
-        "model": model, "max_model_len": max_model_len, "dtype": dtype, "enforce_eager": enforce_eager,
+        "max_model_len": max_model_len, "dtype": dtype, "enforce_eager": enforce_eager,
         "kv_cache_memory_bytes": kv_cache_memory_bytes, "gpu_memory_utilization": gpu_memory_utilization,
         "tensor_parallel_size": tensor_parallel_size, "engine_arg": engine_arg,
     }
-    if config is not None:
-        launch = flags.launch_from_config(Path(config), engine | knobs.as_flags())
-    else:
-        knobs.check()
-        launch = options.launch_from_options(load, **engine, ceiling_budget=max_num_batched_tokens or 0)
-    fluidity = not no_fluidity
-    rules = flags.goodput_of(goodput, fluidity=fluidity)
+    target = server.target_from_options(
+        base_url=base_url, host=host, port=port, model=model, backend=backend, endpoint=endpoint,
+        api_key_env=api_key_env, api_key_file=api_key_file, header=header, extra_body=extra_body,
+        ignore_eos=ignore_eos, tokenizer=tokenizer, text_prompts=text_prompts, ca_file=ca_file,
+        insecure=insecure)
+    source = flags.engine_source(
+        load, knobs, engine | {"model": model}, config=config, target=target,
+        request_timeout_s=flags.above_zero("--request-timeout", request_timeout),
+        ready_timeout_s=server_ready_timeout)
+    rules_asked = flags.goodput_rules(goodput)
+    with_curve = flags.wants_fluidity(
+        fluidity, remote=target is not None, curve_given=prefill_curve is not None, slo=slo,
+        rules=rules_asked, workload=load, by_lengths=preset is None and workload is None)
+    rules = flags.goodput_of(rules_asked, fluidity=with_curve)
     decode_ms = load.decode_deadline_ms if decode_deadline_ms is None else decode_deadline_ms
     slack_ms = load.prefill_slack_ms if prefill_slack_ms is None else prefill_slack_ms
     spec = RunSpec(
         workload=load, plan=plan, burstiness=load.burstiness if burstiness is None else burstiness,
         directory=Path(output_dir) / (experiment_name or _timestamp()),
         knobs=knobs if config is None else None,
-        slo=flags.slo_of(slo, load, fluidity=fluidity, goodput=rules), slo_is_asked=bool(slo),
-        goodput=rules, fluidity=fluidity,
+        slo=flags.slo_of(slo, load, fluidity=with_curve, goodput=rules), slo_is_asked=bool(slo),
+        goodput=rules, fluidity=with_curve,
         decode_deadline_ms=flags.above_zero("--decode-deadline-ms", decode_ms),
         prefill_slack_ms=flags.above_zero("--prefill-slack-ms", slack_ms, or_zero=True),
         prefill_curve=None if prefill_curve is None else load_prefill_curve(Path(prefill_curve)),
-        request_timeout_s=flags.above_zero("--request-timeout", request_timeout),
+        request_timeout_s=request_timeout, max_concurrency=max_concurrency, workers=workers,
+        dispatch_for_s=flags.last_send_s(plan, asked),
         label=label, metadata=flags.metadata_of(metadata),
     )
     saving = save_result or save_detailed or result_dir is not None or result_filename is not None
     results = Path(result_dir or ".") if saving else None
-    one = _measure(spec, launch, server_ready_timeout, results)
+    one = _measure(spec, source, results)
     files = {"run": str(spec.directory)}
     if results is not None:
         files["result"] = str(_save_result(one, results, result_filename, detailed=save_detailed))
@@ -153,34 +191,31 @@ def _timestamp() -> str:
     return datetime.now().astimezone().strftime("bench_%Y%m%d_%H%M%S")
 
 
-def _measure(spec: "RunSpec", launch: "VllmLaunch", ready_timeout_s: float,
-             results: "Path | None") -> "OneRun":
+def _measure(spec: "RunSpec", source: "EngineSource", results: "Path | None") -> "OneRun":
     from rich.console import Console
 
     from engine_adapter.clock import WallClock
     from tuner.cli.interrupts import run_interruptible
     from tuner.cli.run_display import RunDisplay
-    from tuner.engines import VllmMaker
     from tuner.one_run import measure_one
 
     # A run directory appears whole; until then the engine's log lies beside it.
-    logs = spec.directory.with_name(f"{spec.directory.name}.logs")
+    logs = spec.directory.with_name(f"{spec.directory.name}.logs") if source.has_logs else None
     _make_room(spec.directory, logs, results)
-    maker = VllmMaker(launch, logs, ready_timeout_s=ready_timeout_s)
-    engine = maker.capacity() if launch.config_file is None else maker.from_config(launch.config_file)
+    maker = source.maker(logs)
     with RunDisplay(Console(stderr=True)) as display:
         try:
             return run_interruptible(measure_one(
-                engine, maker.with_knobs, spec, clock=WallClock(), say=display.say,
+                source.first(maker), maker.with_knobs, spec, clock=WallClock(), say=display.say,
                 on_progress=display.on_run))
         finally:
-            if spec.directory.is_dir():
+            if logs is not None and spec.directory.is_dir():
                 logs.rename(spec.directory / "engine-logs")
-            else:
+            elif logs is not None:
                 display.say(f"no run was kept; the engine's log is in {logs}")
 
 
-def _make_room(directory: "Path", logs: "Path", results: "Path | None") -> None:
+def _make_room(directory: "Path", logs: "Path | None", results: "Path | None") -> None:
     """Refuse before the engine starts what could not be written after it."""
     import os
 
@@ -189,7 +224,7 @@ def _make_room(directory: "Path", logs: "Path", results: "Path | None") -> None:
 
     if directory.exists():
         raise UsageError(f"{directory} exists already: give another --experiment-name or --output-dir")
-    for path, flag in ((logs, "--output-dir"), (results, "--result-dir")):
+    for path, flag in ((logs or directory.parent, "--output-dir"), (results, "--result-dir")):
         if path is None:
             continue
         try:
