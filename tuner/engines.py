@@ -2,14 +2,17 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import yaml
 
+from engine_adapter.command_template import CommandTemplate
 from engine_adapter.embedded import EmbeddedVllm
 from engine_adapter.http.engine import NO_LIVE_KNOBS, HttpEngine
 from engine_adapter.http.target import HttpTarget
 from engine_adapter.knobs import Knobs
+from engine_adapter.live_server import LiveServer
+from engine_adapter.managed_server import ManagedCommand, ManagedVllm
 from engine_adapter.seam import Engine
 from engine_adapter.vllm_launch import VllmLaunch
 from workloads import UsageError
@@ -40,10 +43,13 @@ class EngineMaker(Protocol):
 
 
 class VllmMaker:
-    """Embedded vLLM engines of one launch; each start appends to its own log in `log_directory`."""
+    """vLLM engines of one launch, embedded or as servers; each start appends to its own log in
+    `log_directory`."""
 
-    def __init__(self, launch: VllmLaunch, log_directory: Path, *, ready_timeout_s: float = 900.0) -> None:
+    def __init__(self, launch: VllmLaunch, log_directory: Path, *, ready_timeout_s: float = 900.0,
+                 as_server: bool = False) -> None:
         self._launch, self._logs, self._ready_timeout_s = launch, log_directory, ready_timeout_s
+        self._as_server = as_server
         self._made = 0
 
     def capacity(self) -> Engine:
@@ -65,18 +71,57 @@ class VllmMaker:
 
     def _make(self, launch: VllmLaunch) -> Engine:
         self._made += 1
-        self._logs.mkdir(parents=True, exist_ok=True)
-        return EmbeddedVllm(launch, log_path=self._logs / f"engine-{self._made}.log",
-                            start_deadline_s=self._ready_timeout_s)
+        log_path = _log_path(self._logs, self._made)
+        if self._as_server:
+            return ManagedVllm(launch, log_path=log_path, start_deadline_s=self._ready_timeout_s)
+        return EmbeddedVllm(launch, log_path=log_path, start_deadline_s=self._ready_timeout_s)
+
+
+class CommandMaker:
+    """Servers of a command of the user's; knobs fill its fields.
+
+    `baseline` are the knobs to begin with, None where the command has no field for any.
+    """
+
+    def __init__(self, template: CommandTemplate, target: HttpTarget | None, baseline: Knobs | None,
+                 log_directory: Path, *, ready_timeout_s: float = 900.0) -> None:
+        self._template, self._target, self._baseline = template, target, baseline
+        self._logs, self._ready_timeout_s = log_directory, ready_timeout_s
+        self._made = 0
+
+    def capacity(self) -> Engine:
+        return self._make(self._baseline)
+
+    def with_knobs(self, knobs: Knobs) -> Engine:
+        return self._make(knobs)
+
+    def from_config(self, path: Path) -> Engine:
+        return self._make(Knobs.from_dict(yaml.safe_load(path.read_text(encoding="utf-8"))))
+
+    def config_text(self, knobs: Knobs) -> str:
+        text: str = yaml.safe_dump(knobs.as_dict(), sort_keys=False)
+        return text
+
+    def serve_command(self, knobs: Knobs) -> str:
+        return self._template.shown(knobs, model=None if self._target is None else self._target.model)
+
+    def _make(self, knobs: Knobs | None) -> Engine:
+        self._made += 1
+        return ManagedCommand(
+            self._template, target=self._target, knobs=knobs, log_path=_log_path(self._logs, self._made),
+            start_deadline_s=self._ready_timeout_s)
 
 
 class RemoteMaker:
-    """The one server that runs already, again and again: it cannot be started with other settings."""
+    """The one server that runs already, again and again: only its live knobs can change, if it has them."""
 
-    def __init__(self, target: HttpTarget, *, probe_timeout_s: float) -> None:
-        self._target, self._probe_timeout_s = target, probe_timeout_s
+    def __init__(self, target: HttpTarget, *, control_block: Path | None, probe_timeout_s: float) -> None:
+        self._target, self._control_block = target, control_block
+        self._probe_timeout_s = probe_timeout_s
 
     def capacity(self) -> Engine:
+        if self._control_block is not None:
+            return LiveServer(self._target, self._control_block)
         return HttpEngine(self._target, probe_timeout_s=self._probe_timeout_s)
 
     def with_knobs(self, knobs: Knobs) -> Engine:
@@ -92,27 +137,47 @@ class RemoteMaker:
         raise UsageError(NO_LIVE_KNOBS)
 
 
+def _log_path(directory: Path, number: int) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory / f"engine-{number}.log"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSource:
-    """Where the engines of a command come from: exactly one of `launch` and `target`."""
+    """Where the engines of a command come from, and how to reach them."""
 
+    kind: Literal["embedded", "vllm", "command", "remote"]
     launch: VllmLaunch | None = None
+    """Of `embedded` and `vllm`."""
     target: HttpTarget | None = None
+    """Of `remote`; of `command` where the user says more than the command does."""
+    template: CommandTemplate | None = None
+    """Of `command`."""
+    baseline: Knobs | None = None
+    """Of `command`: what fills its fields at first."""
+    control_block: Path | None = None
+    """Of `remote`: the file of live knobs that the server was started with."""
     ready_timeout_s: float = 900.0
     request_timeout_s: float = 120.0
 
     @property
     def has_logs(self) -> bool:
         """Whether engines are started here, and write a log."""
-        return self.target is None
+        return self.kind != "remote"
 
     def maker(self, log_directory: Path | None) -> EngineMaker:
-        """For engines that log there."""
-        if self.target is not None:
-            return RemoteMaker(self.target, probe_timeout_s=self.request_timeout_s)
-        assert self.launch is not None
+        """For engines that log there; a remote server needs no directory."""
+        if self.kind == "remote":
+            assert self.target is not None
+            return RemoteMaker(self.target, control_block=self.control_block,
+                               probe_timeout_s=self.request_timeout_s)
         assert log_directory is not None
-        return VllmMaker(self.launch, log_directory, ready_timeout_s=self.ready_timeout_s)
+        if self.template is not None:
+            return CommandMaker(self.template, self.target, self.baseline, log_directory,
+                                ready_timeout_s=self.ready_timeout_s)
+        assert self.launch is not None
+        return VllmMaker(self.launch, log_directory, ready_timeout_s=self.ready_timeout_s,
+                         as_server=self.kind == "vllm")
 
     def first(self, maker: EngineMaker) -> Engine:
         """The engine to begin with."""

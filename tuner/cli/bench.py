@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tuner.cli import engine_options as options
-from tuner.cli import server_options as server
+from tuner.cli import server_options as servers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,20 +44,23 @@ def bench(
     ramp_up_end_rps: Annotated[float | None, typer.Option(help="Rate at its end.")] = None,
     workers: Annotated[int, typer.Option(
         help="Processes that send, for rates that are too much for one.", min=1, max=256)] = 1,
-    base_url: server.BaseUrl = None,
-    host: server.Host = None,
-    port: server.Port = None,
-    backend: server.Backend = None,
-    endpoint: server.Endpoint = None,
-    api_key_env: server.ApiKeyEnv = None,
-    api_key_file: server.ApiKeyFile = None,
-    header: server.Header = None,
-    extra_body: server.ExtraBody = None,
-    ignore_eos: server.IgnoreEos = None,
-    tokenizer: server.Tokenizer = None,
-    text_prompts: server.TextPrompts = False,
-    ca_file: server.CaFile = None,
-    insecure: server.Insecure = False,
+    server: servers.Server = None,
+    server_command: servers.ServerCommand = None,
+    base_url: servers.BaseUrl = None,
+    host: servers.Host = None,
+    port: servers.Port = None,
+    backend: servers.Backend = None,
+    endpoint: servers.Endpoint = None,
+    api_key_env: servers.ApiKeyEnv = None,
+    api_key_file: servers.ApiKeyFile = None,
+    header: servers.Header = None,
+    extra_body: servers.ExtraBody = None,
+    ignore_eos: servers.IgnoreEos = None,
+    tokenizer: servers.Tokenizer = None,
+    text_prompts: servers.TextPrompts = False,
+    ca_file: servers.CaFile = None,
+    insecure: servers.Insecure = False,
+    control_block: servers.ControlBlock = None,
     num_warmups: Annotated[int | None, typer.Option(
         help="Requests before the measured ones. Default: the workload's seconds of warm-up; none at an "
              "infinite rate.")] = None,
@@ -123,6 +126,9 @@ def bench(
     from pathlib import Path
 
     from tuner.cli import bench_options as flags
+    from tuner.cli.load_options import LoadAsked, last_send_s, plan_of
+    from tuner.cli.server_options import target_from_options
+    from tuner.cli.source_options import engine_source
     from tuner.knobs_asked import KnobsAsked
     from tuner.one_run import RunSpec
     from tuner.prefill_reference import load_prefill_curve
@@ -131,11 +137,11 @@ def bench(
     if fluidity is False and prefill_curve is not None:
         raise UsageError("--prefill-curve and --no-fluidity contradict each other: leave one out")
     load = flags.workload_of(preset, workload, input_len, output_len, random_range_ratio)
-    asked = flags.LoadAsked(
+    asked = LoadAsked(
         rate=request_rate, num_prompts=num_prompts, duration=duration, num_warmups=num_warmups,
         burstiness=burstiness, seed=seed, max_concurrency=max_concurrency, stages=stages,
         ramp_strategy=ramp_up_strategy, ramp_start_rps=ramp_up_start_rps, ramp_end_rps=ramp_up_end_rps)
-    plan = flags.plan_of(load, asked, by_lengths=preset is None and workload is None)
+    plan = plan_of(load, asked, by_lengths=preset is None and workload is None)
     knobs = KnobsAsked(
         token_budget=max_num_batched_tokens, max_seqs=max_num_seqs, policy=scheduling_policy,
         long_prefill_token_threshold=long_prefill_token_threshold,
@@ -145,18 +151,19 @@ def bench(
         "kv_cache_memory_bytes": kv_cache_memory_bytes, "gpu_memory_utilization": gpu_memory_utilization,
         "tensor_parallel_size": tensor_parallel_size, "engine_arg": engine_arg,
     }
-    target = server.target_from_options(
+    target = target_from_options(
         base_url=base_url, host=host, port=port, model=model, backend=backend, endpoint=endpoint,
         api_key_env=api_key_env, api_key_file=api_key_file, header=header, extra_body=extra_body,
         ignore_eos=ignore_eos, tokenizer=tokenizer, text_prompts=text_prompts, ca_file=ca_file,
-        insecure=insecure)
-    source = flags.engine_source(
-        load, knobs, engine | {"model": model}, config=config, target=target,
+        insecure=insecure, started_here=server_command is not None)
+    source = engine_source(
+        load, knobs, engine | {"model": model}, config=config, server=server, server_command=server_command,
+        control_block=control_block, target=target,
         request_timeout_s=flags.above_zero("--request-timeout", request_timeout),
         ready_timeout_s=server_ready_timeout)
     rules_asked = flags.goodput_rules(goodput)
     with_curve = flags.wants_fluidity(
-        fluidity, remote=target is not None, curve_given=prefill_curve is not None, slo=slo,
+        fluidity, remote=source.kind == "remote", curve_given=prefill_curve is not None, slo=slo,
         rules=rules_asked, workload=load, by_lengths=preset is None and workload is None)
     rules = flags.goodput_of(rules_asked, fluidity=with_curve)
     decode_ms = load.decode_deadline_ms if decode_deadline_ms is None else decode_deadline_ms
@@ -164,14 +171,14 @@ def bench(
     spec = RunSpec(
         workload=load, plan=plan, burstiness=load.burstiness if burstiness is None else burstiness,
         directory=Path(output_dir) / (experiment_name or _timestamp()),
-        knobs=knobs if config is None else None,
+        knobs=knobs if config is None and server_command is None else None,
         slo=flags.slo_of(slo, load, fluidity=with_curve, goodput=rules), slo_is_asked=bool(slo),
         goodput=rules, fluidity=with_curve,
         decode_deadline_ms=flags.above_zero("--decode-deadline-ms", decode_ms),
         prefill_slack_ms=flags.above_zero("--prefill-slack-ms", slack_ms, or_zero=True),
         prefill_curve=None if prefill_curve is None else load_prefill_curve(Path(prefill_curve)),
         request_timeout_s=request_timeout, max_concurrency=max_concurrency, workers=workers,
-        dispatch_for_s=flags.last_send_s(plan, asked),
+        dispatch_for_s=last_send_s(plan, asked),
         label=label, metadata=flags.metadata_of(metadata),
     )
     saving = save_result or save_detailed or result_dir is not None or result_filename is not None

@@ -34,6 +34,16 @@ TextPrompts = Annotated[bool, typer.Option(
 CaFile = Annotated[str | None, typer.Option(help="Certificate to trust, for https.")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Check no certificate, for https.")]
 
+Server = Annotated[str | None, typer.Option(
+    help="Start vLLM's own server for each setting and measure it over HTTP: vllm. Default: the embedded "
+         "engine.")]
+ServerCommand = Annotated[str | None, typer.Option(
+    metavar="COMMAND", help="Start any other server with this command; {port}, {model}, {token_budget}, "
+    "{max_seqs}, {long_prefill_token_threshold} and {scheduling_policy} are filled in.")]
+ControlBlock = Annotated[str | None, typer.Option(
+    metavar="FILE", help="Live knobs of the server at --base-url, if it was started with "
+    "python -m engine_adapter.vllm_server.")]
+
 _APIS = {"openai": "completions", "vllm": "completions", "sglang": "completions", "openai-chat": "chat"}
 
 
@@ -41,11 +51,16 @@ def target_from_options(
     *, base_url: str | None, host: str | None, port: int | None, model: str | None, backend: str | None,
     endpoint: str | None, api_key_env: str | None, api_key_file: str | None, header: list[str] | None,
     extra_body: str | None, ignore_eos: bool | None, tokenizer: str | None, text_prompts: bool,
-    ca_file: str | None, insecure: bool,
+    ca_file: str | None, insecure: bool, started_here: bool = False,
 ) -> HttpTarget | None:
-    """The server that these flags name, None when they name none; UsageError where they contradict."""
+    """The server that these flags name, None when they name none; UsageError where they contradict.
+
+    A server that is `started_here` needs no address.
+    """
     if base_url is not None and (host is not None or port is not None):
         raise UsageError("give the server as either --base-url or --host and --port")
+    if base_url is None and started_here:
+        base_url = "http://127.0.0.1"
     if base_url is None and host is None and port is None:
         needless = {"--backend": backend, "--endpoint": endpoint, "--api-key-env": api_key_env,
                     "--api-key-file": api_key_file, "--header": header, "--extra-body": extra_body,
