@@ -3,13 +3,13 @@
 import asyncio
 import math
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 
+from bench.decoding import DecodeQueue
 from bench.loop_health import LagTicker, quiet_gc
 from bench.recorder import Progress, RunRecorder
 from bench.run import Int32, Int64, Outcome, Run
@@ -27,6 +27,8 @@ STEP_LOG_PERIOD_NS = 1_000_000_000
 PROGRESS_PERIOD_NS = 250_000_000
 UNWIND_SECONDS = 10.0
 """Cancelled requests get this long to leave a dead engine; then they are left behind."""
+READY_CONNECTIONS = 8
+"""Opened before the first request, so that opening them is in nobody's time to first token."""
 SILENCES_OF_A_HUNG_SERVER = 2
 """Request timeouts without a token from anybody, after which a server that only times out is left."""
 
@@ -95,8 +97,7 @@ class _Playing:
         self._requests: dict[int, asyncio.Task[None]] = {}
         self._answers: dict[int, Answer] = {}
         self._slots = Slots(None, free_since_ns=0)
-        self._undecoded: deque[tuple[int, Answer, bool]] = deque()
-        self._something_to_decode = asyncio.Event()
+        self._undecoded = DecodeQueue(recorder, self._report)
         self._hung: set[int] = set()
         self._over = asyncio.Event()
         self._error: BaseException | None = None
@@ -106,7 +107,7 @@ class _Playing:
         if self._whole is not None:
             cap = requests if self._max_concurrency is None else self._max_concurrency
             at_once = int((self._plan.intended_ns == self._plan.intended_ns[0]).sum())
-            await self._whole.connect(min(cap, requests, max(at_once, 1)))
+            await self._whole.connect(min(cap, requests, max(at_once, READY_CONNECTIONS)))
 
     async def through(self, prompts: dict[int, Int32], start: Callable[[], Awaitable[int]] | None) -> None:
         """Play it all; whatever happens, no task is left and what the engine logged is kept."""
@@ -118,14 +119,14 @@ class _Playing:
         if not isinstance(self._clock, VirtualClock):  # virtual time has no lag
             helpers += [self._spawn(ticker.tick_forever()), self._spawn(self._drain_steps())]
         if self._whole is not None:
-            helpers.append(self._spawn(self._decode_forever()))
+            helpers.append(self._spawn(self._undecoded.work_forever()))
         began_ns, cpu_began_ns = self._clock.now_ns(), time.process_time_ns()
         try:
             await self._over.wait()
         finally:
             passed_ns, cpu_ns = self._clock.now_ns() - began_ns, time.process_time_ns() - cpu_began_ns
             await _cancelled([*helpers, *self._requests.values()])
-            self._decode_the_rest()
+            self._take_what_is_left()
             self._recorder.client = ticker.health()
             if not isinstance(self._clock, VirtualClock) and passed_ns:
                 self._recorder.client = replace(self._recorder.client, cpu_share=cpu_ns / passed_ns)
@@ -189,30 +190,14 @@ class _Playing:
             self._slots.free(answer.end_ns)
             del self._answers[row]
             self._requests.pop(row, None)
-            self._undecoded.append((row, answer, cut_short))
-            self._something_to_decode.set()
+            self._undecoded.put(row, answer, cut_short=cut_short)
 
-    async def _decode_forever(self) -> None:
-        while True:
-            await self._something_to_decode.wait()
-            self._something_to_decode.clear()
-            while self._undecoded:
-                self._decode_one()
-                self._report()
-                # One answer at a time: sockets and timers come first.
-                await asyncio.sleep(0)
-
-    def _decode_one(self) -> None:
-        row, answer, cut_short = self._undecoded.popleft()
-        self._recorder.answered(row, answer.end_ns, answer.decode(), cut_short=cut_short)
-
-    def _decode_the_rest(self) -> None:
+    def _take_what_is_left(self) -> None:
         for row, answer in self._answers.items():  # whose task was cancelled before it began to wait
             answer.give_up(FailureKind.TRUNCATED, "it was cut short by this client")
-            self._undecoded.append((row, answer, True))
+            self._undecoded.put(row, answer, cut_short=True)
         self._answers.clear()
-        while self._undecoded:
-            self._decode_one()
+        self._undecoded.finish()
 
     async def _notice_a_dead_server(self) -> None:
         if (self._whole is not None and self._recorder.connections_failed

@@ -1,5 +1,6 @@
 """The scheduler settings that Stallfree turns, and their names in vLLM."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
@@ -62,6 +63,15 @@ class Knobs:
         if self.policy != "fcfs":
             config["scheduling-policy"] = self.policy
         return config
+
+    @classmethod
+    def from_serve_config(cls, config: Mapping[str, Any]) -> Self:
+        """The inverse of `serve_config`; what else the file holds is left aside."""
+        return cls(
+            token_budget=config["max-num-batched-tokens"], max_seqs=config["max-num-seqs"],
+            long_prefill_token_threshold=config.get("long-prefill-token-threshold", 0),
+            adaptive_long_prefill=config.get("long-prefill-token-threshold-adaptive", False),
+            policy=config.get("scheduling-policy", "fcfs"))
 
     def serve_flags(self) -> list[str]:
         """The same settings as `vllm serve` flags, one word an item."""

@@ -1,7 +1,8 @@
 """Shows what was measured: one HTML file, Markdown or JSON of a study or of runs, and the last screen.
 
 Public: `render`, `write_report`, `FORMATS` (files); `load_study`, `Study`, `load_view`, `view_run`,
-`RunView`, `judgement_from`, `Judgement` (what reports read); `study_screen`, `run_screen` (terminal).
+`RunView`, `judgement_from`, `Judgement`, `load_imported` (what reports read); `study_screen`, `run_screen`,
+`imported_screen` (terminal).
 Nothing is imported before it is used: jinja2, rich and plotly stay out of `tune --help`.
 """
 
@@ -9,7 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from reports.rendering import FORMATS, render, write_report
+    from reports.imported_terminal import imported_screen
+    from reports.rendering import FORMATS, load_imported, render, write_report
     from reports.run_view import RunView, load_view, view_run
     from reports.study import Judgement, Study
     from reports.study_file import judgement_from, load_study
@@ -20,7 +22,9 @@ __all__ = [
     "Judgement",
     "RunView",
     "Study",
+    "imported_screen",
     "judgement_from",
+    "load_imported",
     "load_study",
     "load_view",
     "render",
@@ -31,10 +35,10 @@ __all__ = [
 ]
 
 _HOME = {
-    "FORMATS": "rendering", "render": "rendering", "write_report": "rendering",
+    "FORMATS": "rendering", "load_imported": "rendering", "render": "rendering", "write_report": "rendering",
     "RunView": "run_view", "load_view": "run_view", "view_run": "run_view",
     "Judgement": "study", "Study": "study", "judgement_from": "study_file", "load_study": "study_file",
-    "run_screen": "terminal", "study_screen": "terminal",
+    "imported_screen": "imported_terminal", "run_screen": "terminal", "study_screen": "terminal",
 }
 
 

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from bench.files import write_text
+from bench.foreign import ImportedResult, load_results
 from reports.comparison import compare, traded
 from reports.document import Document
 from reports.evidence import Evidence, gather
 from reports.html_page import html_page
+from reports.imported_report import imported_document, imported_view
 from reports.markdown import markdown
 from reports.run_report import run_document
 from reports.run_view import RunView, distinct_names, load_view, setup_rows
@@ -24,7 +26,8 @@ SCHEMA_VERSION = 1
 
 
 def render(paths: Sequence[Path], format: str) -> str:
-    """The report of one study (its directory or `recommendation.json`) or of runs side by side.
+    """The report of one study (its directory or `recommendation.json`), of runs side by side, or of
+    result files of other load generators.
 
     `format` is html, md or json. Raises UsageError for an unknown format, for a mixture and for a
     path that does not exist; EvidenceError for a path that is neither study nor run.
@@ -44,6 +47,10 @@ def render(paths: Sequence[Path], format: str) -> str:
         if format == "json":
             return _json(_study_view(study, evidence))
         return _written(study_document(study, evidence), format)
+    if imported := load_imported(paths):
+        if format == "json":
+            return _json(imported_view(imported))
+        return _written(imported_document(imported), format)
     for path in paths:
         if not path.exists():
             raise UsageError(f"{path} does not exist; give a study or run directory")
@@ -51,6 +58,20 @@ def render(paths: Sequence[Path], format: str) -> str:
             raise EvidenceError(f"{path} is neither a run (no run.json) nor a study (no {STUDY_FILE} yet)")
     views = [load_view(path) for path in paths]
     return _json(_runs_view(views)) if format == "json" else _written(run_document(views), format)
+
+
+def load_imported(paths: Sequence[Path]) -> tuple[ImportedResult, ...]:
+    """The results in `paths` where they are files of other load generators; empty where they are none.
+
+    Raises UsageError for a mixture with directories, and what `load_results` raises.
+    """
+    files = [path for path in paths if path.is_file() and path.name != STUDY_FILE]
+    if not files:
+        return ()
+    if len(files) < len(paths):
+        raise UsageError(f"{files[0]} is a result file of another tool and is not compared with a directory; "
+                         f"report them one by one")
+    return tuple(result for path in files for result in load_results(path))
 
 
 def write_report(paths: Sequence[Path], format: str, output: Path) -> Path:

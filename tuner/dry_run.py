@@ -25,7 +25,7 @@ def plan_lines(config: StudyConfig, directory: Path) -> list[str]:
             else f"throughput, then TTFT, at {config.rate_rps:g} req/s")
     budgets = config.token_budgets or "a grid from 32 up to vLLM's default"
     return [
-        f"model      {config.launch.model}",
+        f"model      {_model(config)}",
         f"workload   {load.name}: prompts of {load.mean_input_len:.0f} tokens on average (longest "
         f"{load.longest_prompt}), answers of {load.mean_output_len:.0f}",
         *(f"           {share:4.0%} {c.name}: {c.input.describe()} in, {c.output.describe()} out"
@@ -41,3 +41,9 @@ def plan_lines(config: StudyConfig, directory: Path) -> list[str]:
         + (f"; the search stops early so that all ends within {limit / 60:.1f} min" if limit else ""),
         f"output     {directory}",
     ]
+
+
+def _model(config: StudyConfig) -> str:
+    if config.launch is not None:
+        return config.launch.model
+    return (config.server.get("target") or {}).get("model") or "the one that the server lists"

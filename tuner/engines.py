@@ -1,5 +1,6 @@
 """Which engine to start for which purpose."""
 
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -13,7 +14,7 @@ from engine_adapter.http.target import HttpTarget
 from engine_adapter.knobs import Knobs
 from engine_adapter.live_server import LiveServer
 from engine_adapter.managed_server import ManagedCommand, ManagedVllm
-from engine_adapter.seam import Engine
+from engine_adapter.seam import Engine, EngineInfo
 from engine_adapter.vllm_launch import VllmLaunch
 from workloads import UsageError
 
@@ -96,11 +97,10 @@ class CommandMaker:
         return self._make(knobs)
 
     def from_config(self, path: Path) -> Engine:
-        return self._make(Knobs.from_dict(yaml.safe_load(path.read_text(encoding="utf-8"))))
+        return self._make(_knobs_in(path))
 
     def config_text(self, knobs: Knobs) -> str:
-        text: str = yaml.safe_dump(knobs.as_dict(), sort_keys=False)
-        return text
+        return _settings_text(knobs, self._target)
 
     def serve_command(self, knobs: Knobs) -> str:
         return self._template.shown(knobs, model=None if self._target is None else self._target.model)
@@ -125,16 +125,45 @@ class RemoteMaker:
         return HttpEngine(self._target, probe_timeout_s=self._probe_timeout_s)
 
     def with_knobs(self, knobs: Knobs) -> Engine:
-        raise UsageError(NO_LIVE_KNOBS)
+        if self._control_block is None:
+            raise UsageError(NO_LIVE_KNOBS)
+        return _LiveWith(self._target, self._control_block, knobs)
 
     def from_config(self, path: Path) -> Engine:
-        raise UsageError(NO_LIVE_KNOBS)
+        return self.with_knobs(_knobs_in(path))
 
     def config_text(self, knobs: Knobs) -> str:
-        raise UsageError(NO_LIVE_KNOBS)
+        return _settings_text(knobs, self._target)
 
     def serve_command(self, knobs: Knobs) -> str:
-        raise UsageError(NO_LIVE_KNOBS)
+        return shlex.join(["vllm", "serve", *([self._target.model] if self._target.model else []),
+                           *knobs.serve_flags()])
+
+
+class _LiveWith(LiveServer):
+    """A server that runs already, brought to these knobs at `start`; `stop` puts back what it had."""
+
+    def __init__(self, target: HttpTarget, control_block: Path, knobs: Knobs) -> None:
+        super().__init__(target, control_block)
+        self._knobs = knobs
+
+    async def start(self) -> EngineInfo:
+        info = await super().start()
+        try:
+            return replace(info, knobs=(await self.apply(self._knobs)).knobs)
+        except BaseException:
+            await self.stop()
+            raise
+
+
+def _settings_text(knobs: Knobs, target: HttpTarget | None) -> str:
+    model = {"model": target.model} if target is not None and target.model else {}
+    text: str = yaml.safe_dump(model | knobs.serve_config(), sort_keys=False, allow_unicode=True)
+    return text
+
+
+def _knobs_in(path: Path) -> Knobs:
+    return Knobs.from_serve_config(yaml.safe_load(path.read_text(encoding="utf-8")))
 
 
 def _log_path(directory: Path, number: int) -> Path:
@@ -164,6 +193,22 @@ class EngineSource:
     def has_logs(self) -> bool:
         """Whether engines are started here, and write a log."""
         return self.kind != "remote"
+
+    @property
+    def can_search(self) -> bool:
+        """Whether settings of these engines can be changed at all; else only their capacity is found."""
+        if self.kind == "command":
+            return self.template is not None and {"token_budget", "max_seqs"} <= self.template.knobs
+        return self.kind != "remote" or self.control_block is not None
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able, for a study: what the launch does not say, without keys and without timeouts."""
+        values = {
+            "kind": self.kind, "target": None if self.target is None else self.target.as_dict(),
+            "command": None if self.template is None else self.template.text,
+            "control_block": None if self.control_block is None else str(self.control_block),
+        }
+        return {name: value for name, value in values.items() if value is not None}
 
     def maker(self, log_directory: Path | None) -> EngineMaker:
         """For engines that log there; a remote server needs no directory."""

@@ -11,6 +11,7 @@ from bench import CATALOG, Progress, Run, Summary, play, save_run, summarise, su
 from bench.catalog import percentile_of
 from bench.files import jsonable
 from bench.samples import needed_for
+from bench.server_watch import ServerWatch
 from bench.sustainability import MAX_MEDIAN_DELAY_NS, Sustainability
 from engine_adapter.clock import Clock
 from engine_adapter.errors import EngineError, NeedsRestart
@@ -115,7 +116,7 @@ class Measurer:
             finally:
                 self._study.state.engine_seconds += self._seconds_since(self._up_since_ns)
 
-    async def measure_valid(self, knobs: Knobs, rate_rps: float, *, seed: int, purpose: str,
+    async def measure_valid(self, knobs: Knobs | None, rate_rps: float, *, seed: int, purpose: str,
                             factor: float = 1.0) -> list[Measured]:
         """`measure`, and once more when the first run said nothing because the client was late."""
         runs = [await self.measure(knobs, rate_rps, seed=seed, purpose=purpose, factor=factor)]
@@ -123,13 +124,13 @@ class Measurer:
             runs.append(await self.measure(knobs, rate_rps, seed=seed, purpose=purpose, factor=factor))
         return runs
 
-    async def measure(self, knobs: Knobs, rate_rps: float, *, seed: int, purpose: str,
+    async def measure(self, knobs: Knobs | None, rate_rps: float, *, seed: int, purpose: str,
                       factor: float = 1.0) -> Measured:
         """Play one run of the study's workload at `rate_rps` under `knobs` and judge it.
 
-        It lasts `factor` times a search run at that rate. The run is kept in the study. An engine
-        that fails is stopped, so that the next call starts another; the failure is the outcome,
-        not an exception.
+        No knobs: the engine as it is. It lasts `factor` times a search run at that rate. The run is
+        kept in the study. An engine that fails is stopped, so that the next call starts another; the
+        failure is the outcome, not an exception.
         """
         began_ns = self._clock.now_ns()
         name = self._study.next_run(purpose)
@@ -152,14 +153,14 @@ class Measurer:
     def _seconds_since(self, began_ns: int) -> float:
         return (self._clock.now_ns() - began_ns) / 1e9
 
-    async def _with_knobs(self, knobs: Knobs) -> EngineInfo:
+    async def _with_knobs(self, knobs: Knobs | None) -> EngineInfo:
         if self._info is None or self._engine is None:
-            if self._study.state.environment.get("live_knobs", True):
+            if knobs is None or self._study.state.environment.get("live_knobs", True):
                 await self.open_capacity()
             else:
                 return await self.open(self._maker.with_knobs(knobs))
         assert self._info is not None
-        if self._info.knobs != knobs:
+        if knobs is not None and self._info.knobs != knobs:
             try:
                 applied = await self.engine.apply(knobs)
             except NeedsRestart as why:
@@ -171,7 +172,9 @@ class Measurer:
 
     async def _play(self, plan: Plan, info: EngineInfo, name: str) -> Run:
         config = self._study.config
-        return await play(
+        watch = ServerWatch(self.engine)
+        await watch.begin()
+        run = await play(
             plan, self.engine, info, clock=self._clock, salt=f"{config.seed}/{name}",
             request_timeout_s=config.request_timeout_s, on_progress=self._on_progress,
             meta={
@@ -180,6 +183,7 @@ class Measurer:
                 "date": datetime.now(UTC).isoformat(timespec="seconds"), "label": name.removeprefix("runs/"),
             },
         )
+        return await watch.end(run)
 
     def _judge(self, run: Run, rate_rps: float, name: str, seconds: float) -> Measured:
         deadlines = self._study.state.reader_deadlines

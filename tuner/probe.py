@@ -10,6 +10,7 @@ from bench import Deadlines, PrefillCurve, analytic_budget, decode_step_ns, meas
 from engine_adapter.clock import Clock
 from engine_adapter.seam import Engine, EngineInfo
 from tuner.slo import Slo
+from tuner.study import Study
 from workloads import Workload
 
 _SHORTEST = 16
@@ -41,7 +42,8 @@ async def probe(engine: Engine, info: EngineInfo, workload: Workload, slo: Slo, 
 
     The engine should have its default knobs: they are the reference for the deadlines.
     """
-    batches = [b for b in _BATCHES if b <= info.settings.knobs.max_seqs]
+    most = max(_BATCHES) if info.knobs is None else info.knobs.max_seqs
+    batches = [b for b in _BATCHES if b <= most]
     curve = await measure_prefill_curve(engine, info, probe_lengths(workload.longest_prompt), clock=clock,
                                         salt=salt)
     decode = await decode_step_ns(engine, info, batches, clock=clock, salt=salt)
@@ -54,6 +56,20 @@ async def probe(engine: Engine, info: EngineInfo, workload: Workload, slo: Slo, 
         analytic_budget=None if target is None else analytic_budget(curve, typical, round(target)),
         busy_rate_rps=_busy_rate(curve, workload, typical, batches[-1]),
     )
+
+
+def remember(study: Study, found: Probed) -> None:
+    """Freeze what the probe found in the state of `study`, and save it."""
+    state, deadline_ms = study.state, study.config.decode_deadline_ms
+    state.deadlines = found.deadlines.as_dict()
+    state.decode_step_ms = {str(batch): ns / 1e6 for batch, ns in found.decode_step_ns.items()}
+    state.analytic_budget = found.analytic_budget
+    state.base_rate_rps = float(f"{found.first_rate_rps:.3g}")
+    slowest = max(found.decode_step_ns.values()) / 1e6
+    if slowest > deadline_ms:
+        state.warn(f"a decode step of this engine takes {slowest:.0f} ms, longer than the deadline of "
+                   f"{deadline_ms:g} ms: no setting can be fluid; raise --decode-deadline-ms")
+    study.save()
 
 
 def probe_lengths(longest_prompt: int) -> list[int]:

@@ -17,6 +17,7 @@ from workloads import EvidenceError, UsageError, Workload
 
 SCHEMA_VERSION = 1
 T = TypeVar("T")
+_EMBEDDED = {"kind": "embedded"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +26,8 @@ class StudyConfig:
 
     workload: Workload
     slo: tuple[str, ...]
-    launch: VllmLaunch
+    launch: VllmLaunch | None
+    """None for engines that are not started by a launch: a server that runs already, a command."""
     decode_deadline_ms: float
     prefill_slack_ms: float
     run_seconds: float
@@ -43,6 +45,8 @@ class StudyConfig:
     max_trials: int = 12
     time_budget_s: float | None = None
     request_timeout_s: float = 120.0
+    server: dict[str, Any] = field(default_factory=lambda: dict(_EMBEDDED))
+    """Where its engines come from: EngineSource.as_dict()."""
 
     _FREE = ("max_trials", "time_budget_s", "request_timeout_s")
     """What a resumed study may change."""
@@ -50,8 +54,8 @@ class StudyConfig:
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return values | {"workload": self.workload.model_dump(mode="json"), "launch": self.launch.as_dict(),
-                         "slo": list(self.slo)}
+        return values | {"workload": self.workload.model_dump(mode="json"), "slo": list(self.slo),
+                         "launch": None if self.launch is None else self.launch.as_dict()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -61,11 +65,12 @@ class StudyConfig:
         burstiness = None if values["burstiness"] is None else float(values["burstiness"])
         return cls(**{**values, **lists, "slo": tuple(values["slo"]), "burstiness": burstiness,
                       "workload": Workload.model_validate(values["workload"]),
-                      "launch": VllmLaunch.from_dict(values["launch"])})
+                      "launch": VllmLaunch.from_dict(values["launch"]) if values["launch"] else None})
 
     def differences(self, other: Mapping[str, Any]) -> list[str]:
         """Names of the settings in which a saved study (`as_dict`, from JSON) asked for something else."""
         mine = jsonable(self.as_dict())
+        other = {"server": _EMBEDDED, **other}  # studies knew no other before
         return [name for name in mine if name not in self._FREE and mine[name] != other.get(name)]
 
 
@@ -83,6 +88,8 @@ class StudyState:
     """Of the ladder of rates, where the search starts; None before the scouts found it."""
     scouts: list[dict[str, Any]] = field(default_factory=list)
     """Runs of the scouts, `Measured.as_dict()` with their knobs and level."""
+    levels: list[dict[str, Any]] = field(default_factory=list)
+    """Of a capacity search: the levels played, with their runs."""
     default: dict[str, Any] | None = None
     deadlines: dict[str, Any] | None = None
     decode_step_ms: dict[str, float] = field(default_factory=dict)

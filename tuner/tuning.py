@@ -12,7 +12,7 @@ from engine_adapter.seam import EngineInfo
 from tuner.confirm import RUN_FACTOR, Confirmation, Confirmer, figures
 from tuner.engines import EngineMaker
 from tuner.measuring import SUSTAINABLE, Measurer, rare_stalls, thin_margin
-from tuner.probe import probe
+from tuner.probe import probe, remember
 from tuner.progress import StudyProgress
 from tuner.recommendation import build
 from tuner.sampler import Proposals
@@ -102,11 +102,14 @@ class _Tuning:
             "kv_block_size": info.kv_block_size, "start_seconds": round(info.start_seconds, 1),
             "fingerprint": info.fingerprint, "limits": asdict(settings.limits), "machine": machine_facts(),
         }
+        if self._study.config.server["kind"] == "remote":
+            state.warn("the settings were proved on the server that was searched, not on freshly started "
+                       "ones")
         if not info.live_knobs:
             state.warn(f"knobs are not live, every setting gets an engine of its own: {info.live_knobs_note}")
 
     async def _probe(self, info: EngineInfo) -> None:
-        study, state = self._study, self._study.state
+        study = self._study
         self._progress.say("probing: lone prefills and decode steps")
         applied = info
         defaults = info.settings.defaults
@@ -118,16 +121,7 @@ class _Tuning:
             self._measurer.engine, applied, config.workload, self._slo, clock=self._clock,
             decode_deadline_ms=config.decode_deadline_ms, prefill_slack_ms=config.prefill_slack_ms,
             salt=f"{config.seed}/probe")
-        state.deadlines = found.deadlines.as_dict()
-        state.decode_step_ms = {str(batch): ns / 1e6 for batch, ns in found.decode_step_ns.items()}
-        state.analytic_budget = found.analytic_budget
-        state.base_rate_rps = float(f"{found.first_rate_rps:.3g}")
-        slowest = max(found.decode_step_ns.values()) / 1e6
-        if slowest > config.decode_deadline_ms:
-            state.warn(f"a decode step of this engine takes {slowest:.0f} ms, longer than the deadline "
-                       f"of {config.decode_deadline_ms:g} ms: no setting can be fluid; raise "
-                       f"--decode-deadline-ms")
-        study.save()
+        remember(study, found)
 
     def _open_proposals(self, info: EngineInfo) -> Proposals:
         study, config = self._study, self._study.config

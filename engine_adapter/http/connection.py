@@ -187,13 +187,14 @@ class PlainConnection:
             return None
         except OSError as error:
             return self._lost(error.strerror or str(error))
-        now_ns = time.perf_counter_ns()
+        # In this order: whatever comes between the two clocks makes the stamp late, never early.
+        calendar_ns, now_ns = time.time_ns(), time.perf_counter_ns()
         if not data:
             return self._lost(None)
         late_ns = 0
         if control:
             seconds, nanoseconds = _TIMESPEC.unpack_from(control[0][2])
-            late_ns = time.time_ns() - (seconds * 1_000_000_000 + nanoseconds)
+            late_ns = calendar_ns - (seconds * 1_000_000_000 + nanoseconds)
             if not 0 <= late_ns < _PLAUSIBLE_LATE_NS:  # somebody set the system's clock
                 late_ns = 0
         response = self._response

@@ -15,6 +15,8 @@ from engine_adapter.http.openai_stream import StreamContent, decode_stream
 from engine_adapter.http.pool import ConnectionPool
 from engine_adapter.http.text_tokens import TokensOfText
 
+_STALE_WITHIN_NS = 250_000_000
+"""A connection that ends later, unanswered, was ended by the request: that is a failure."""
 _MOST_TOKENS = 1 << 24
 """More in one message is a counter gone wrong, not an answer."""
 _AFTER_LAST_EVENT_S = 1.0
@@ -85,14 +87,16 @@ class HttpAnswer:
         if content is None:
             return DecodedAnswer([], [], None, failure, None, "events", [], [])
         stamps = [response.stamps_ns[read] for read in content.message_read]
-        # The kernel stamps a read with its newest byte: what came before it in one read may be older.
+        # The kernel stamps a read with its newest byte: what came before that in one read may be older.
+        after = [*response.stamps_ns[1:], -1]
         merged = [earlier == later for earlier, later in itertools.pairwise(stamps)]
+        last = bool(stamps) and after[content.message_read[-1]] == stamps[-1]
         return DecodedAnswer(
             read_ns=stamps, read_tokens=content.message_tokens, finish_reason=content.finish_reason,
             failure=failure, prompt_tokens=content.prompt_tokens,
             token_count_source=content.token_count_source,
             late_ns=[response.late_ns[read] for read in content.message_read],
-            merged=[*merged, False] if stamps else [],
+            merged=[*merged, last] if stamps else [],
         )
 
     def body(self) -> bytes:
@@ -152,7 +156,7 @@ class HttpAnswer:
     def _ended(self) -> None:
         response, connection = self._response, self._connection
         self._connection = None
-        if self._may_retry and response.failure_kind is FailureKind.TRUNCATED and not response.bytes_in_head:
+        if self._may_retry and self._was_stale(response):
             self._may_retry = False
             self._response = Response(self._ended, self._saw_last_event)
             self._connecting = self._loop.create_task(self._connect_and_send())
@@ -169,6 +173,11 @@ class HttpAnswer:
         self._payload = b""
         if not self._over.done():
             self._over.set_result(None)
+
+    def _was_stale(self, response: Response) -> bool:
+        """Whether the connection had been closed by the time it was used again, as an idle one may be."""
+        return (response.failure_kind is FailureKind.TRUNCATED and not response.bytes_in_head
+                and response.end_ns - self.sent_ns < _STALE_WITHIN_NS)
 
     def _saw_last_event(self) -> None:
         if self._timer is None:

@@ -51,7 +51,7 @@ def test_the_lists_are_in_seconds_with_null_for_no_value():
     assert lists == {
         "input_lens": [6, 7, 8], "output_lens": [3, 0, 0], "success": [True, False, False],
         "start_times": [2.0, 3.0, None], "ttfts": [0.5, None, None], "latencies": [0.75, None, None],
-        "itls": [[0.25], [], []], "errors": ["", "rejected", "not_sent"],
+        "itls": [[0.25], [], []], "queue_times": [0.0, 0.0, None], "errors": ["", "rejected", "not_sent"],
     }
 
 

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from tuner.cli import bench, doctor, report, run
+from tuner.cli import bench, doctor, export, report, run, selfcheck
 from workloads.errors import StallfreeError
 
 WRONG_USAGE = 64
@@ -32,6 +32,8 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("bench")(bench.bench)
 app.command("report")(report.report)
+app.command("export")(export.export)
+app.command("selfcheck")(selfcheck.selfcheck)
 app.command("doctor")(doctor.doctor)
 
 

@@ -10,26 +10,34 @@ if TYPE_CHECKING:
 
 def report(
     paths: Annotated[list[str], typer.Argument(
-        metavar="PATH...", help="Directory of one study, or of one or more runs.")],
+        metavar="PATH...", help="Directory of one study, of one or more runs, or result files of vllm bench "
+                                "serve, GuideLLM or AIPerf.")],
     form: Annotated[str | None, typer.Option(
         "--format", help="html, md or json. Default: as the name of --output ends, else html.")] = None,
     output: Annotated[str | None, typer.Option(
         help="File to write. Default: report.html in the directory (comparison.html beside the first of "
-             "several); md and json go to standard output.")] = None,
+             "several); md and json go to standard output, and result files of other tools are shown in the "
+             "terminal.")] = None,
     show: Annotated[bool, typer.Option("--open", help="Open the file in a browser.")] = False,
 ) -> None:
-    """Write the report of a study, or of runs side by side.
+    """Write the report of a study, or of runs side by side, or show results of other tools.
 
     The HTML file stands alone and needs no network. Exit codes: 0 written, 3 a
-    path holds no readable study or run, 64 wrong usage or nowhere to write.
+    path holds no readable study, run or result, 64 wrong usage or nowhere to
+    write.
     """
     import webbrowser
     from pathlib import Path
 
-    from reports import render, write_report
+    from reports import imported_screen, load_imported, render, write_report
     from workloads import UsageError
 
     sources = [Path(path) for path in paths]
+    if form is None and output is None and not show and (imported := load_imported(sources)):
+        from rich.console import Console
+
+        Console().print(imported_screen(imported))
+        return
     form = form or _form_of(output)
     file = Path(output) if output is not None else _default_file(sources) if form == "html" else None
     if file is None:

@@ -5,11 +5,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner.cli import engine_options as options
+from tuner.cli import server_options as servers
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rich.console import Console
+
+    from tuner.engines import EngineSource
     from tuner.study import Study, StudyConfig
+
 
 def run(
     preset: options.Preset = None,
@@ -54,6 +59,23 @@ def run(
     tensor_parallel_size: options.TensorParallel = None,
     engine_arg: options.EngineArgs = None,
     server_ready_timeout: options.ReadyTimeout = 900.0,
+    server: servers.Server = None,
+    server_command: servers.ServerCommand = None,
+    base_url: servers.BaseUrl = None,
+    host: servers.Host = None,
+    port: servers.Port = None,
+    backend: servers.Backend = None,
+    endpoint: servers.Endpoint = None,
+    api_key_env: servers.ApiKeyEnv = None,
+    api_key_file: servers.ApiKeyFile = None,
+    header: servers.Header = None,
+    extra_body: servers.ExtraBody = None,
+    ignore_eos: servers.IgnoreEos = None,
+    tokenizer: servers.Tokenizer = None,
+    text_prompts: servers.TextPrompts = False,
+    ca_file: servers.CaFile = None,
+    insecure: servers.Insecure = False,
+    control_block: servers.ControlBlock = None,
     output_dir: Annotated[str, typer.Option("--output-dir", "-o", help="Where studies lie.")] = "results",
     experiment_name: Annotated[str | None, typer.Option(
         "--experiment-name", "-e", help="Name of this study's directory. Default: the time.")] = None,
@@ -68,31 +90,37 @@ def run(
     """Find the scheduler settings that carry the most load within an SLO, and prove them.
 
     Starts one engine, tries settings on it live, then starts a fresh engine from the recommended
-    file and one with the default settings and measures both. Exit codes: 0 done, 1 the SLO is
-    infeasible here, 2 not confirmed, 3 the engine or the evidence failed, 64 wrong usage,
-    130 interrupted (go on with --resume).
+    file and one with the default settings and measures both. Of a server that runs already and whose
+    settings cannot be changed it finds the capacity. Exit codes: 0 done, 1 the SLO is infeasible
+    here, 2 not confirmed, 3 the engine or the evidence failed, 64 wrong usage, 130 interrupted (go
+    on with --resume).
     """
     from pathlib import Path
 
     from engine_adapter.clock import WallClock
     from tuner.cli.run_config import FLAGS, check_numbers, config_from_flags, resumed_config
+    from tuner.cli.run_source import SERVER_FLAGS, resumed_source, source_of
     from tuner.study import Study
 
-    asked = {name: value for name, value in locals().items() if name in FLAGS and value is not None}
+    given = dict(locals())
+    asked = {name: given[name] for name in FLAGS if given[name] is not None}
+    of_server = {name: given[name] for name in SERVER_FLAGS}
     check_numbers(asked | {"server_ready_timeout": server_ready_timeout})
     home = Path(output_dir)
     if resume:
         directory = _study_to_resume(home, experiment_name)
         config = resumed_config(Study.saved_config(directory), asked)
+        source = resumed_source(config, asked, of_server, server_ready_timeout)
     else:
         directory = home / (experiment_name or _timestamp())
-        config = config_from_flags(asked)
+        source = source_of(asked, of_server, server_ready_timeout)
+        config = config_from_flags(asked, source)
     if dry_run:
         _print_plan(config, directory)
         return
     open_study = Study.resume if resume else Study.create
     study = open_study(directory, config, WallClock())
-    code = _tune(study, server_ready_timeout, as_json=as_json)
+    code = (_tune if source.can_search else _find_capacity)(study, source, as_json=as_json)
     if code:
         raise typer.Exit(code)
 
@@ -120,7 +148,44 @@ def _print_plan(config: "StudyConfig", directory: "Path") -> None:
     typer.echo("\n".join(plan_lines(config, directory)))
 
 
-def _tune(study: "Study", ready_timeout_s: float, *, as_json: bool) -> int:
+def _find_capacity(study: "Study", source: "EngineSource", *, as_json: bool) -> int:
+    import json
+
+    from rich.console import Console
+
+    from engine_adapter.clock import WallClock
+    from tuner.capacity import CAPACITY_FILE, EXIT_CODES, find_capacity
+    from tuner.cli.capacity_screen import capacity_lines
+    from tuner.cli.interrupts import Interrupted, run_interruptible
+    from tuner.cli.live import StudyDisplay
+    from tuner.progress import StudyProgress
+    from tuner.slo import parse_slo
+
+    console = Console(stderr=as_json)
+    progress = StudyProgress()
+    try:
+        with StudyDisplay(console) as display:
+            progress.on_change = display.show
+            result = run_interruptible(find_capacity(
+                study, source.maker(study.directory / "logs"), parse_slo(study.config.slo),
+                clock=WallClock(), progress=progress))
+    except Interrupted:
+        return _interrupted(study, console)
+    console.print("\n".join(capacity_lines(result, study.directory / CAPACITY_FILE)),
+                  markup=False, highlight=False, soft_wrap=True)
+    if as_json:
+        typer.echo(json.dumps(result, indent=2))
+    return EXIT_CODES[result["verdict"]]
+
+
+def _interrupted(study: "Study", console: "Console") -> int:
+    console.print(f"interrupted; everything finished is in {study.directory}. Go on with: "
+                  f"tune run --resume -o {study.directory.parent} -e {study.directory.name}",
+                  markup=False, highlight=False, soft_wrap=True)
+    return 130
+
+
+def _tune(study: "Study", source: "EngineSource", *, as_json: bool) -> int:
     import json
 
     from rich.console import Console
@@ -129,14 +194,13 @@ def _tune(study: "Study", ready_timeout_s: float, *, as_json: bool) -> int:
     from reports import load_study, study_screen, write_report
     from tuner.cli.interrupts import Interrupted, run_interruptible
     from tuner.cli.live import StudyDisplay
-    from tuner.engines import VllmMaker
     from tuner.progress import StudyProgress
     from tuner.recommendation import EXIT_CODES
     from tuner.slo import parse_slo
     from tuner.tuning import tune_study
 
     console = Console(stderr=as_json)
-    maker = VllmMaker(study.config.launch, study.directory / "logs", ready_timeout_s=ready_timeout_s)
+    maker = source.maker(study.directory / "logs")
     progress = StudyProgress()
     try:
         with StudyDisplay(console) as display:
@@ -144,10 +208,7 @@ def _tune(study: "Study", ready_timeout_s: float, *, as_json: bool) -> int:
             result = run_interruptible(tune_study(
                 study, maker, parse_slo(study.config.slo), clock=WallClock(), progress=progress))
     except Interrupted:
-        console.print(f"interrupted; everything finished is in {study.directory}. Go on with: "
-                      f"tune run --resume -o {study.directory.parent} -e {study.directory.name}",
-                      markup=False, highlight=False, soft_wrap=True)
-        return 130
+        return _interrupted(study, console)
     console.print(study_screen(load_study(study.directory), _files(study)))
     if as_json:
         typer.echo(json.dumps(result, indent=2))

@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from engine_adapter.models import resolve_model
+from engine_adapter.vllm_launch import VllmLaunch
 from tuner.cli import engine_options as options
+from tuner.engines import EngineSource
 from tuner.slo import parse_slo
 from tuner.space import parse_choices
 from tuner.study import StudyConfig
@@ -14,14 +16,14 @@ from workloads import UsageError, load_workload
 
 _CPU_MINUTES = 7.5
 """The whole tuning on the CPU preset: search and confirmation within eight minutes."""
-_LAUNCH = ("model", "max_model_len", "dtype", "enforce_eager", "kv_cache_memory_bytes",
+LAUNCH_FLAGS = ("model", "max_model_len", "dtype", "enforce_eager", "kv_cache_memory_bytes",
            "gpu_memory_utilization", "tensor_parallel_size", "engine_arg")
 _PLAIN = ("decode_deadline_ms", "prefill_slack_ms", "run_seconds", "seed", "burstiness")
 """Flags that are fields of StudyConfig under the same name."""
 _CHOICES = {"token_budget": "token_budgets", "max_num_seqs": "max_seqs",
             "long_prefill_token_threshold": "thresholds"}
 _HOW_FAR = ("num_trials", "max_minutes", "request_timeout")
-FLAGS = ("preset", "workload", "slo", "rate", *_PLAIN, *_CHOICES, *_LAUNCH, *_HOW_FAR)
+FLAGS = ("preset", "workload", "slo", "rate", *_PLAIN, *_CHOICES, *LAUNCH_FLAGS, *_HOW_FAR)
 
 _LEAST_RATE, _MOST_RATE = 1e-3, 1e5
 _RANGES = {
@@ -43,9 +45,16 @@ def check_numbers(asked: Mapping[str, Any]) -> None:
             raise UsageError(f"{flag} must be between {least:g} and {most:g}, got {value:g}")
 
 
-def config_from_flags(asked: Mapping[str, Any]) -> StudyConfig:
+def config_from_flags(asked: Mapping[str, Any], source: EngineSource) -> StudyConfig:
     """What `tune run` was asked for; refuses what cannot be measured before anything is started."""
     load = options.workload_from_options(asked.get("preset"), asked.get("workload"))
+    if not source.can_search and (fixed := [name for name in _CHOICES if name in asked]):
+        raise UsageError(f"this server's settings cannot be changed, only its capacity can be found: leave "
+                         f"out --{fixed[0].replace('_', '-')}")
+    named = {"token_budget", "max_num_seqs"} <= set(asked)
+    if source.kind == "command" and not (source.can_search and named):
+        raise UsageError("to search, --server-command must mention {token_budget} and {max_seqs}, and "
+                         "--token-budget and --max-num-seqs must say what to try")
     choices = {field: parse_choices(asked[flag]) for flag, field in _CHOICES.items() if flag in asked}
     budgets, seqs = choices.get("token_budgets"), choices.get("max_seqs")
     for flag, values in (("--token-budget", budgets), ("--max-num-seqs", seqs)):
@@ -55,15 +64,13 @@ def config_from_flags(asked: Mapping[str, Any]) -> StudyConfig:
         raise UsageError(f"a token budget of {budgets[0]} is below every --max-num-seqs ({seqs[0]}): running "
                          f"decodes would be left out of steps; add a smaller --max-num-seqs")
     minutes = asked.get("max_minutes", _CPU_MINUTES if load.name == "cpu" else None)
-    launch = options.launch_from_options(
-        load, **{"model": None} | {name: asked[name] for name in _LAUNCH if name in asked},
-        ceiling_budget=max(budgets or (0,)))
     plain = {name: asked[name] for name in _PLAIN if name in asked}
     return StudyConfig(
-        workload=load, slo=_slo(asked.get("slo") or load.slo), launch=launch, rate_rps=asked.get("rate"),
+        workload=load, slo=_slo(asked.get("slo") or load.slo), launch=source.launch,
+        rate_rps=asked.get("rate"),
         warmup_seconds=load.warmup_seconds, max_trials=asked.get("num_trials", 12),
         time_budget_s=None if minutes is None else minutes * 60,
-        request_timeout_s=asked.get("request_timeout", 120.0),
+        request_timeout_s=asked.get("request_timeout", 120.0), server=source.as_dict(),
         **{"decode_deadline_ms": load.decode_deadline_ms, "prefill_slack_ms": load.prefill_slack_ms,
            "run_seconds": load.run_seconds} | plain | choices,
     )
@@ -92,13 +99,19 @@ def _same(saved: StudyConfig, flag: str, value: Any) -> bool:
         return bool(value == saved.rate_rps)
     if flag in _CHOICES:
         return bool(parse_choices(value) == getattr(saved, _CHOICES[flag]))
-    if flag == "model":
-        return resolve_model(value) == saved.launch.model
-    if flag == "engine_arg":
-        return options.parsed_engine_args(value).items() <= saved.launch.engine_args.items()
-    if flag in _LAUNCH:
-        return bool(saved.launch.engine_args.get(flag) == value)
+    if flag == "model" and saved.launch is None:
+        return bool((saved.server.get("target") or {}).get("model") == value)
+    if flag in LAUNCH_FLAGS:
+        return saved.launch is not None and _same_launch(saved.launch, flag, value)
     return bool(getattr(saved, flag) == value)
+
+
+def _same_launch(launch: VllmLaunch, flag: str, value: Any) -> bool:
+    if flag == "model":
+        return resolve_model(value) == launch.model
+    if flag == "engine_arg":
+        return options.parsed_engine_args(value).items() <= launch.engine_args.items()
+    return bool(launch.engine_args.get(flag) == value)
 
 
 def _slo(texts: Any) -> tuple[str, ...]:

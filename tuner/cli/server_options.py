@@ -44,6 +44,9 @@ ControlBlock = Annotated[str | None, typer.Option(
     metavar="FILE", help="Live knobs of the server at --base-url, if it was started with "
     "python -m engine_adapter.vllm_server.")]
 
+TARGET_FLAGS = ("base_url", "host", "port", "backend", "endpoint", "api_key_env", "api_key_file", "header",
+                "extra_body", "ignore_eos", "tokenizer", "text_prompts", "ca_file", "insecure")
+"""Parameters that say which server runs already, and how it is spoken to."""
 _APIS = {"openai": "completions", "vllm": "completions", "sglang": "completions", "openai-chat": "chat"}
 
 
@@ -78,11 +81,17 @@ def target_from_options(
         base_url=base_url or f"http://{_bracketed(host or '127.0.0.1')}:{port}", model=model,
         api=_APIS[backend or "openai"],  # type: ignore[arg-type]
         endpoint=None if endpoint is None else "/" + endpoint.lstrip("/"),
-        api_key=api_key_from(api_key_env, None if api_key_file is None else Path(api_key_file)),
-        headers=_headers(header or []), extra_body=_body(extra_body),
+        **secrets_from_options(api_key_env, api_key_file, header), extra_body=_body(extra_body),
         ignore_eos=True if ignore_eos is None else ignore_eos,
         tokenizer=None if tokenizer is None else Path(tokenizer), text_prompts=text_prompts,
         ca_file=_existing(ca_file), verify_tls=not insecure)
+
+
+def secrets_from_options(api_key_env: str | None, api_key_file: str | None,
+                         header: list[str] | None) -> dict[str, Any]:
+    """The fields of a target that are never shown and never saved."""
+    return {"api_key": api_key_from(api_key_env, None if api_key_file is None else Path(api_key_file)),
+            "headers": _headers(header or [])}
 
 
 def _bracketed(host: str) -> str:

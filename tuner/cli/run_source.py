@@ -1,0 +1,74 @@
+"""From the flags of `tune run`, or from a saved study, to where its engines come from."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from engine_adapter.command_template import CommandTemplate
+from engine_adapter.http.target import HttpTarget
+from engine_adapter.knobs import Knobs
+from tuner.cli import engine_options as options
+from tuner.cli.run_config import LAUNCH_FLAGS
+from tuner.cli.server_options import TARGET_FLAGS, secrets_from_options, target_from_options
+from tuner.cli.source_options import engine_source
+from tuner.engines import EngineSource
+from tuner.knobs_asked import KnobsAsked
+from tuner.space import parse_choices
+from tuner.study import StudyConfig
+from workloads import UsageError
+
+SERVER_FLAGS = ("server", "server_command", "control_block", *TARGET_FLAGS)
+_SECRETS = ("api_key_env", "api_key_file", "header")
+"""Never saved, so a resumed study needs them again."""
+
+
+def source_of(asked: Mapping[str, Any], server: Mapping[str, Any], ready_timeout_s: float) -> EngineSource:
+    """By the flags of the command; UsageError where they contradict one another."""
+    load = options.workload_from_options(asked.get("preset"), asked.get("workload"))
+    budgets, seqs = _choices(asked, "token_budget"), _choices(asked, "max_num_seqs")
+    command = server["server_command"]
+    target = target_from_options(**{name: server[name] for name in TARGET_FLAGS}, model=asked.get("model"),
+                                 started_here=command is not None)
+    knobs = KnobsAsked()
+    if command is not None:
+        # The search starts from the largest values that are to be tried, as an engine's own default is.
+        knobs = KnobsAsked(
+            token_budget=max(budgets, default=None), max_seqs=max(seqs, default=None),
+            long_prefill_token_threshold=0 if "{long_prefill_token_threshold}" in command else None,
+            policy="fcfs" if "{scheduling_policy}" in command else None)
+    source = engine_source(
+        load, knobs, {name: asked.get(name) for name in LAUNCH_FLAGS}, config=None, server=server["server"],
+        server_command=command, control_block=server["control_block"], target=target,
+        request_timeout_s=asked.get("request_timeout", 120.0), ready_timeout_s=ready_timeout_s)
+    if source.launch is None:
+        return source
+    return replace(source, launch=replace(source.launch, ceiling_budget=max(budgets, default=0)))
+
+
+def resumed_source(saved: StudyConfig, asked: Mapping[str, Any], server: Mapping[str, Any],
+                   ready_timeout_s: float) -> EngineSource:
+    """The saved one, with the key and the headers, which are never saved, from the flags."""
+    again = [name for name in SERVER_FLAGS if name not in _SECRETS and server[name] not in (None, False)]
+    if again:
+        raise UsageError(f"the study knows its server: leave out --{again[0].replace('_', '-')} to go on "
+                         f"with it, or start a new study")
+    facts = saved.server
+    target = None
+    if "target" in facts:
+        shown = {name: value for name, value in facts["target"].items() if name != "header_names"}
+        target = HttpTarget.from_secret_dict(shown | secrets_from_options(
+            **{name: server[name] for name in _SECRETS}))
+    template = CommandTemplate(facts["command"]) if "command" in facts else None
+    baseline = None
+    if template is not None and saved.token_budgets and saved.max_seqs:
+        baseline = Knobs(max(saved.token_budgets), max(saved.max_seqs))
+    block = facts.get("control_block")
+    return EngineSource(
+        kind=facts["kind"], launch=saved.launch, target=target, template=template, baseline=baseline,
+        control_block=None if block is None else Path(block), ready_timeout_s=ready_timeout_s,
+        request_timeout_s=asked.get("request_timeout", saved.request_timeout_s))
+
+
+def _choices(asked: Mapping[str, Any], flag: str) -> tuple[int, ...]:
+    return tuple(parse_choices(asked[flag])) if flag in asked else ()
