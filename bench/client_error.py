@@ -3,7 +3,6 @@
 Both clocks are CLOCK_MONOTONIC of one machine, so single token times can be compared too.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ import numpy.typing as npt
 
 from bench.run import Int64, Run
 from bench.samples import Samples
+from engine_adapter.request_number import http_request_number
 
 STATS = ("p50", "p99", "max")
 
@@ -93,9 +93,9 @@ def client_error(run: Run, truth: Mapping[str, npt.NDArray[Any]]) -> ClientError
 
 
 def _row_named(x_request_id: bytes) -> int:
-    """The row in `sf-ROW-SERIAL`, as our client names its requests; -1 for another's."""
-    named = re.match(rb"sf-(\d+)-", x_request_id)
-    return int(named[1]) if named is not None else -1
+    """The row in the name that our client gave its request; -1 for another's."""
+    number = http_request_number(x_request_id.decode("latin-1"))
+    return -1 if number is None else number
 
 
 def _flat(times: Int64, offsets: Int64, rows: Int64) -> tuple[Int64, Int64]:

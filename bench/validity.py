@@ -16,9 +16,9 @@ MIN_ACHIEVED_RATE = 0.97
 """Requests must be sent at this share of the planned rate at least, and places of a closed loop be
 filled for this share of the time."""
 READ_DELAY_FLOOR_NS = 5_000_000
-"""Of messages stamped by the kernel: their times are right all the same, but the client reacts late."""
 MERGED_SHARE = 0.005
-"""More messages read together than this touch a 99th percentile, if it was the client that joined them."""
+"""Messages stamped by the kernel have the right times however late they are read, unless several are read
+at once. More than this share touches a 99th percentile, if it was a client this late that joined them."""
 SATURATED_CPU = 0.95
 """Of one core: beyond it a single-threaded client has no time of its own left."""
 SHORT_PROMPTS_SHARE = 0.02
@@ -90,7 +90,7 @@ def _lateness(run: Run) -> list[str]:
             reasons.append(f"requests were sent at {rate:.1%} of the planned rate: {remedy}")
     reasons += _empty_places(run, sent)
     reasons += _late_reads(run, median_ttft)
-    reasons += _saturation(run, median_ttft)
+    reasons += _saturation(run)
     not_sent = int((run.measured & (run.outcome == Outcome.NOT_SENT)).sum())
     if not_sent and run.engine_failure is None:
         cap = run.meta.get("max_concurrency")
@@ -101,11 +101,13 @@ def _lateness(run: Run) -> list[str]:
 
 
 def _late_reads(run: Run, median_ttft: float) -> list[str]:
-    """With a step log the delay of every token is known; where the kernel stamped reads they are judged
-    by `_saturation`; else a lagging event loop stands for it."""
+    """With a step log the delay of every token is known; without, a lagging event loop stands for it.
+    Where the kernel stamped the reads neither touches their times; see `_saturation`."""
+    if run.client.read_delay_p99_ns is not None:
+        return []
     delays, what = delivery_delays_ns(run), "tokens came"
     late = None if delays is None else float(np.percentile(delays, 99))
-    if late is None and run.client.read_delay_p99_ns is None and run.client.loop_lag_p99_ns is not None:
+    if late is None and run.client.loop_lag_p99_ns is not None:
         late, what = float(run.client.loop_lag_p99_ns), "event-loop lag"
     limit = max(LATE_READ_FLOOR_NS, LATE_READ_SHARE_OF_TTFT * median_ttft)
     if late is None or late <= limit:
@@ -130,16 +132,13 @@ def _empty_places(run: Run, sent: Bool) -> list[str]:
             f"own, more --workers, or a lower concurrency"]
 
 
-def _saturation(run: Run, median_ttft: float) -> list[str]:
+def _saturation(run: Run) -> list[str]:
     client, reasons = run.client, []
     delay_ns = client.read_delay_p99_ns
     merged = client.merged_share or 0.0
     if delay_ns is not None and delay_ns > READ_DELAY_FLOOR_NS and merged > MERGED_SHARE:
         reasons.append(f"the client read late: messages lay in their sockets for {delay_ns / 1e6:.1f} ms "
                        f"(p99), and {merged:.1%} of them were read together: {_MORE_CPU}")
-    elif delay_ns is not None and delay_ns > (limit := max(READ_DELAY_FLOOR_NS, LAG_SHARE * median_ttft)):
-        reasons.append(f"the client reacted late: messages lay in their sockets for {delay_ns / 1e6:.1f} ms "
-                       f"(p99, limit {limit / 1e6:.1f} ms): {_MORE_CPU}")
     if client.cpu_share is not None and client.cpu_share > SATURATED_CPU:
         reasons.append(f"the client kept its core busy for {client.cpu_share:.0%} of the time: use more "
                        f"--workers, or a lower load")

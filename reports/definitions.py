@@ -6,6 +6,7 @@ from bench import CATALOG
 from reports.comparison import ABOUT_THE_SAME
 from reports.document import Bullets, Facts, Section
 from reports.quantities import Quantity, capitalised
+from reports.run_load import OPEN_LOOP
 
 _OWN = {
     "Capacity": "Largest offered rate, in requests per second, at which every objective of the SLO holds and "
@@ -31,7 +32,6 @@ _OWN = {
 }
 _SHORT = {"ttft": "TTFT", "tbt": "TBT", "itl": "ITL", "tpot": "TPOT", "e2e": "E2E"}
 _METHOD = (
-    "Requests are sent at times decided before the run (open loop): a slow engine never delays the next one.",
     "All times are integer nanoseconds of one monotonic clock, read by the client when the tokens arrive.",
     "Warm-up requests are left out of every figure.",
     "Percentiles are linear-interpolated over successful requests or their tokens; a percentile that too few "
@@ -41,9 +41,11 @@ _METHOD = (
 )
 
 
-def definitions(quantities: Iterable[Quantity], *, tuned: bool) -> Section:
+def definitions(
+    quantities: Iterable[Quantity], *, tuned: bool, sending: Iterable[str] = (OPEN_LOOP,)
+) -> Section:
     """Definitions of every metric among `quantities`, of capacity and SLO where the report is of a
-    tuning, and the rules all figures follow."""
+    tuning, when requests were sent, and the rules all figures follow."""
     metrics = dict.fromkeys(named.metric for named in quantities)
     items = list(_OWN.items()) if tuned else []
     items += [
@@ -51,4 +53,4 @@ def definitions(quantities: Iterable[Quantity], *, tuned: bool) -> Section:
         for name in metrics
         if name in CATALOG
     ]
-    return Section("definitions", "Definitions", (Facts(tuple(items)), Bullets(_METHOD)))
+    return Section("definitions", "Definitions", (Facts(tuple(items)), Bullets((*sending, *_METHOD))))

@@ -1,6 +1,7 @@
 """One run, or several side by side, as a document: validity first, then set-up, then results."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from reports.chart_parts import ACCENT, BAD, FOURTH, NEUTRAL, THIRD
 from reports.definitions import definitions
@@ -21,8 +22,11 @@ from reports.document import (
 )
 from reports.quantities import NONE, capitalised, quantity, show
 from reports.run_view import RunView, distinct_names, setup_rows
+from reports.stage_table import stage_table, whole_run_note
 from reports.survival_chart import Curve, survival_chart
 
+FROM_INTENDED = ("mean_ttft_ms", "mean_ttft_from_intended_ms", "p99_ttft_from_intended_ms")
+"""Shown where a cap or a late client makes them differ from the figures from the send."""
 _LEADING = (
     "request_throughput",
     "output_throughput",
@@ -33,6 +37,7 @@ _LEADING = (
     "stalled_requests",
     "median_ttft_ms",
     "p99_ttft_ms",
+    *FROM_INTENDED,
     "median_tpot_ms",
     "p99_itl_ms",
     "p99_e2el_ms",
@@ -42,6 +47,7 @@ _LEADING = (
     "achieved_rate_fraction",
 )
 """The figures shown at once; everything else that was measured is folded away."""
+_DIFFERENT = 1.02
 _TILES = ("p99_tbt_ms", "max_tbt_ms", "median_ttft_ms", "output_throughput")
 _LINES = ((ACCENT, "solid"), (NEUTRAL, "dash"), (BAD, "dot"), (THIRD, "dashdot"), (FOURTH, "longdash"))
 
@@ -49,63 +55,80 @@ _LINES = ((ACCENT, "solid"), (NEUTRAL, "dash"), (BAD, "dot"), (THIRD, "dashdot")
 def run_document(views: Sequence[RunView]) -> Document:
     """The report of at least one run."""
     names = distinct_names(views)
-    shown = [quantity(key) for key in _LEADING if any(key in view.figures for view in views)]
+    leading = leading_figures(_LEADING, views)
     sections = [_validity(views, names)]
     if len(views) > 1:
         sections.append(_setups(views, names))
-    sections.append(_results(views, names))
+    sections.append(_results(views, names, leading))
+    sections += _stages(views, names)
     curves = [
         Curve(name, *_LINES[position % len(_LINES)], view.gaps)
         for position, (name, view) in enumerate(zip(names, views, strict=True))
     ]
     sections.append(Section("gaps", "Where streams stall", (survival_chart(curves),)))
+    sections += _sides(views, names)
     if len(views) == 1:
         facts = tuple(views[0].setup.items())
         told = Facts(facts) if facts else Notice("The run does not describe its set-up.", "Missing")
         sections.append(Section("setup", "Set-up", (told,)))
-    sections.append(definitions(shown, tuned=False))
+    shown = [quantity(key) for key in leading if any(key in view.figures for view in views)]
+    rules = dict.fromkeys(rule for view in views for rule in view.rules)
+    sections.append(definitions(shown, tuned=False, sending=rules))
     title = f"Run {names[0]}" if len(views) == 1 else f"{len(views)} runs compared"
     return Document(title, views[0].setup.get("Workload name", ""), tuple(sections), "stallfree")
+
+
+def leading_figures(keys: Sequence[str], views: Sequence[RunView]) -> list[str]:
+    """`keys` without those from the intended send, where they say the same as those from the send."""
+    differ = any(
+        (sent := view.figures.get(f"{stat}_ttft_ms")) is not None
+        and (intended := view.figures.get(f"{stat}_ttft_from_intended_ms")) is not None
+        and intended > _DIFFERENT * sent
+        for view in views for stat in ("mean", "p99")
+    )
+    return [key for key in keys if differ or key not in FROM_INTENDED]
+
+
+def run_sentence(view: RunView) -> str:
+    """How many requests succeeded, at which load, how many did not and why."""
+    load = f" {view.load}" if view.load else ""
+    counts = (f"{view.completed} of {view.requests} requests succeeded{load}, "
+              f"{show(float(view.gaps.n))} gaps between tokens.")
+    return f"{counts} {view.failed_sentence}".rstrip()
 
 
 def _validity(views: Sequence[RunView], names: Sequence[str]) -> Section:
     bad = [name for name, view in zip(names, views, strict=True) if not view.validity.valid]
     blocks: list[Block] = []
     if bad:
-        sentence = f"The figures do not describe the engine: invalid is {', '.join(bad)}."
+        # The counts are true of an invalid run too.
+        counts = f" {run_sentence(views[0])}" if len(views) == 1 else ""
+        sentence = f"The figures do not describe the engine: invalid is {', '.join(bad)}.{counts}"
     else:
-        sentence = _sentence(views[0]) if len(views) == 1 else f"All {len(views)} runs are valid."
+        sentence = run_sentence(views[0]) if len(views) == 1 else f"All {len(views)} runs are valid."
     tiles = _tiles(views[0]) if len(views) == 1 else ()
     blocks.append(Headline("Invalid" if bad else "Valid", "bad" if bad else "good", sentence, tiles))
     if len(views) > 1:
         told = zip(names, views, strict=True)
-        blocks.append(Bullets(tuple(f"{name}: {_sentence(view)}" for name, view in told)))
+        blocks.append(Bullets(tuple(f"{name}: {run_sentence(view)}" for name, view in told)))
     for name, view in zip(names, views, strict=True):
-        prefix = f"{name}: " if len(views) > 1 else ""
-        blocks += [Notice(prefix + reason, "Invalid") for reason in view.validity.reasons]
-        if view.failure:
-            blocks.append(Notice(f"{prefix}the engine failed: {view.failure}"))
-        if view.failed:
-            kinds = ", ".join(
-                f"{count} {kind.replace('_', ' ')}" for kind, count in view.outcomes.items() if kind != "ok"
-            )
-            blocks.append(
-                Notice(
-                    f"{prefix}{view.failed} of {view.requests} requests did not succeed ({kinds}); "
-                    f"latencies are those of the {view.completed} that succeeded."
-                )
-            )
-        blocks += [Notice(f"{prefix}the load was not sustainable: {why}") for why in view.unsustainable]
-        blocks += [Notice(prefix + note, "Note") for note in view.validity.notes]
+        blocks += _doubts(view, f"{name}: " if len(views) > 1 else "")
     return Section("verdict", "Validity", tuple(blocks))
 
 
-def _sentence(view: RunView) -> str:
-    rate = f" at {quantity('capacity_rps').show(view.rate_rps)}" if view.rate_rps is not None else ""
-    return (
-        f"{view.completed} of {view.requests} requests succeeded{rate}, "
-        f"{show(float(view.gaps.n))} gaps between tokens."
-    )
+def _doubts(view: RunView, prefix: str) -> list[Block]:
+    """Everything that a reader must know before he believes the figures."""
+    blocks: list[Block] = [Notice(prefix + reason, "Invalid") for reason in view.validity.reasons]
+    if view.failure:
+        blocks.append(Notice(f"{prefix}the engine failed: {view.failure}"))
+    if view.failed:
+        blocks.append(Notice(f"{prefix}latencies are those of the {view.completed} requests that succeeded, "
+                             f"not of the {view.failed} that did not."))
+        if view.first_errors:
+            blocks.append(Bullets(tuple(prefix + line for line in view.first_errors)))
+    blocks += [Notice(f"{prefix}the load was not sustainable: {why}") for why in view.unsustainable]
+    blocks += [Notice(prefix + warning) for warning in view.warnings]
+    return [*blocks, *(Notice(prefix + note, "Note") for note in view.notes)]
 
 
 def _tiles(view: RunView) -> tuple[KeyFigure, ...]:
@@ -131,8 +154,10 @@ def _setups(views: Sequence[RunView], names: Sequence[str]) -> Section:
     return Section("setup", "Differences in set-up", tuple(blocks))
 
 
-def _results(views: Sequence[RunView], names: Sequence[str]) -> Section:
-    rest = sorted({key for view in views for key in view.figures} - {*_LEADING, "completed", "failed"})
+def _results(views: Sequence[RunView], names: Sequence[str], keys: Sequence[str]) -> Section:
+    known = {*_LEADING, "completed", "failed"}
+    rest = sorted(key for key in {key for view in views for key in view.figures} - known
+                  if not key.startswith("client_"))
     counts: list[list[Cell | str]] = [
         ["Succeeded requests", *(show(float(view.completed)) for view in views)],
         [
@@ -140,12 +165,46 @@ def _results(views: Sequence[RunView], names: Sequence[str]) -> Section:
             *(Cell(show(float(view.failed)), "bad" if view.failed else "") for view in views),
         ],
     ]
-    leading = _figures(views, names, _LEADING)
+    leading = _figures(views, names, keys)
     merged = table(leading.columns, [*counts, *leading.rows], numeric=tuple(leading.numeric))
     blocks: list[Block | Details] = [merged]
+    if any(view.tokens for view in views):
+        blocks.append(_told([view.tokens for view in views], names, "Tokens asked for and counted"))
     if rest:
         blocks.append(Details(f"{len(rest)} further figures", (_figures(views, names, rest),)))
     return Section("results", "Results", tuple(blocks))
+
+
+def _stages(views: Sequence[RunView], names: Sequence[str]) -> list[Section]:
+    staged = [(name, view) for name, view in zip(names, views, strict=True) if view.stages]
+    if not staged:
+        return []
+    blocks: list[Block] = []
+    for name, view in staged:
+        caption = name if len(views) > 1 else ""
+        blocks += [Paragraph(whole_run_note(view.stages)), replace(stage_table(view.stages), caption=caption)]
+    return [Section("stages", "Stages of the load", tuple(blocks))]
+
+
+def _sides(views: Sequence[RunView], names: Sequence[str]) -> list[Section]:
+    """The two sides of a measurement: the client that measured, and what the server says itself."""
+    sections = []
+    if any(view.client for view in views):
+        said = "How the measuring process itself fared: what was late here is not the server's."
+        told = _told([view.client for view in views], names)
+        sections.append(Section("client", "The client", (Paragraph(said), told)))
+    if any(view.server for view in views):
+        said = "What its own counters gained from just before the run until just after it, warm-up included."
+        told = _told([view.server for view in views], names)
+        sections.append(Section("server", "The server", (Paragraph(said), told)))
+    return sections
+
+
+def _told(facts: Sequence[Mapping[str, str]], names: Sequence[str], caption: str = "") -> Table:
+    """Facts of each run side by side."""
+    rows = [[name, *(of_run.get(name, NONE) for of_run in facts)]
+            for name in dict.fromkeys(name for of_run in facts for name in of_run)]
+    return table(("", *names), rows, caption=caption)
 
 
 def _figures(views: Sequence[RunView], names: Sequence[str], keys: Sequence[str]) -> Table:

@@ -6,15 +6,23 @@ from pathlib import Path
 from typing import Any
 
 from bench import Run, Validity, load_head, load_run, summarise
+from reports.client_health import client_facts, stamped_by_kernel
 from reports.evidence import sketch
 from reports.quantities import canonical, capitalised
+from reports.run_failures import Failures, failure_sentence, failures_of, first_errors
+from reports.run_load import held_back, load_words, sending_rule
+from reports.server_counters import server_delta, server_facts
 from reports.survival import Survival
-from reports.tolerant import mapping, number, numbers, text, texts
+from reports.token_counts import token_facts
+from reports.tolerant import mapping, mappings, number, numbers, text, texts
 
-_SETUP_ORDER = ("knobs", "workload", "rate_rps", "burstiness", "seed", "engine", "token_count_source")
-_NOT_SETUP = ("salt", "label", "date", "start_seconds")
-"""They differ between any two runs and change nothing that is measured."""
-_NO_FIGURES = ("schema_version", "seed", "burstiness")
+_SETUP_ORDER = ("knobs", "workload", "rate_rps", "max_concurrency", "stages", "workers", "burstiness", "seed",
+                "engine", "token_count_source")
+_NOT_SETUP = ("salt", "label", "date", "start_seconds", "token_count_sources", "warnings", "server_metrics")
+"""They differ between any two runs and change nothing that is measured, or stand elsewhere."""
+_NO_FIGURES = ("schema_version", "seed", "burstiness", "max_concurrency", "client_workers")
+_DELIVERY = {"p50": "median_delivery_delay_ms", "p99": "p99_delivery_delay_ms",
+             "max": "max_delivery_delay_ms"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +41,23 @@ class RunView:
     gaps: Survival
     unsustainable: tuple[str, ...]
     """Why the engine could not keep up with the load; empty where it could or nobody can say."""
+    load: str
+    """The load in words that end a sentence; empty where the run does not say."""
+    failures: tuple[Failures, ...]
+    warnings: tuple[str, ...]
+    """What was said before the run: what its figures lack, and who must know it."""
+    held_back: str
+    """What a concurrency cap did to the arrivals; empty where it did nothing."""
+    tokens: Mapping[str, str]
+    """Tokens asked for and counted, by name in words; so are the two below."""
+    client: Mapping[str, str]
+    server: Mapping[str, str]
+    counters: Mapping[str, Any]
+    """The server's own counters, as the run has them."""
+    stages: tuple[Mapping[str, Any], ...]
+    """Figures of each stage of the load, as the run has them; empty without stages."""
+    rules: tuple[str, ...]
+    """How this run was made, where runs differ: one sentence each."""
 
     @property
     def completed(self) -> int:
@@ -44,6 +69,24 @@ class RunView:
         """Measured requests that did not succeed, whatever the reason."""
         return sum(self.outcomes.values()) - self.completed
 
+    @property
+    def failed_sentence(self) -> str:
+        """How many requests did not succeed, and why; empty where all did."""
+        return failure_sentence(self.failures, self.figures.get("error_rate"))
+
+    @property
+    def first_errors(self) -> tuple[str, ...]:
+        """What the first failure of each kind said, unless a reason of invalidity quotes it."""
+        return first_errors([each for each in self.failures if each.first_error
+                             and not any(why.endswith(each.first_error) for why in self.validity.reasons)])
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What does not make the run invalid. A note that only repeats a failure is left out."""
+        quoted = tuple(each.first_error for each in self.failures if each.first_error)
+        told = [note for note in self.validity.notes if not (quoted and note.endswith(quoted))]
+        return (*told, self.held_back) if self.held_back else tuple(told)
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return {
@@ -54,32 +97,54 @@ class RunView:
             "notes": list(self.validity.notes),
             "engine_failure": self.failure or None,
             "outcomes": dict(self.outcomes),
+            "failures": [failures.as_dict() for failures in self.failures],
+            "load": self.load or None,
+            "warnings": list(self.warnings),
             "setup": dict(self.setup),
             "figures": dict(self.figures),
             "unsustainable": list(self.unsustainable),
+            "tokens": dict(self.tokens),
+            "client": dict(self.client),
+            "server_metrics": dict(self.counters) or None,
+            "stages": [dict(stage) for stage in self.stages],
             "gaps": self.gaps.as_dict(),
         }
 
 
 def view_run(run: Run, *, path: str = "", summary: Mapping[str, Any] | None = None) -> RunView:
-    """The view of a run. `summary` is `Summary.as_dict()`; without one the figures are computed without
-    deadlines, so without fluidity. The name is the run's label, else the last part of its path."""
+    """The view of a run. `summary` is `Summary.as_dict()`, with `stages` where the load had stages; without
+    one the figures are computed without deadlines, so without fluidity, and of no stage. The name is
+    the run's label, else the last part of its path."""
     told = summary or summarise(run).as_dict()
     figures = {canonical(name): value for name, value in numbers(told).items() if name not in _NO_FIGURES}
-    rate = number(run.rate_rps)
     return RunView(
         name=text(run.meta.get("label")) or Path(path).name or "run",
         path=path,
-        validity=run.validity,
-        failure=str(run.engine_failure or ""),
+        validity=_printable(run.validity),
+        failure=text(str(run.engine_failure or "")),
         outcomes=run.outcome_counts(),
         figures={name: value for name, value in figures.items() if value is not None},
         setup=_setup(run.meta),
-        rate_rps=rate,
+        rate_rps=number(run.rate_rps),
         requests=int(run.measured.sum()),
         gaps=sketch(run),
         unsustainable=texts(told.get("sustainable_reasons")) if told.get("sustainable") is False else (),
+        load=load_words(run),
+        failures=failures_of(run),
+        warnings=texts(run.meta.get("warnings")),
+        held_back=held_back(run),
+        tokens=token_facts(run),
+        client=client_facts(run, {stat: figures.get(key) for stat, key in _DELIVERY.items()}),
+        server=server_facts(run),
+        counters=server_delta(run),
+        stages=tuple(mappings(told.get("stages"))),
+        rules=(sending_rule(run), *stamped_by_kernel(run)),
     )
+
+
+def _printable(validity: Validity) -> Validity:
+    """Without control characters: a reason may quote a server."""
+    return Validity(validity.valid, tuple(map(text, validity.reasons)), tuple(map(text, validity.notes)))
 
 
 def load_view(path: Path) -> RunView:
@@ -110,7 +175,14 @@ def setup_rows(views: Sequence[RunView]) -> tuple[list[tuple[str, ...]], list[tu
 
 
 def _setup(meta: Mapping[str, Any]) -> dict[str, str]:
-    ordered = {name: meta[name] for name in (*_SETUP_ORDER, *meta) if name in meta}
+    before = mapping(mapping(meta.get("server_metrics")).get("before"))
+    short = {
+        "stages": [text(stage.get("name")) for stage in mappings(meta.get("stages"))],
+        "workers": len(mappings(meta.get("workers"))) or None,
+        "server_cache": mapping(before.get("cache_config")),
+    }
+    told = {**meta, **short}
+    ordered = {name: told[name] for name in (*_SETUP_ORDER, *told) if name in told}
     kept = _kept(ordered)
     return dict(_flat({name: _kept(part) if isinstance(part, dict) else part for name, part in kept.items()}))
 
@@ -127,6 +199,6 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
             yield from _flat(value, label)
         elif isinstance(value, list):
             if value:
-                yield capitalised(label), ", ".join(str(item) for item in value)
+                yield capitalised(label), text(", ".join(str(item) for item in value))
         elif value is not None and value != "":
-            yield capitalised(label), {"True": "yes", "False": "no"}.get(str(value), str(value))
+            yield capitalised(label), text({"True": "yes", "False": "no"}.get(str(value), str(value)))

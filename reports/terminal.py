@@ -15,8 +15,10 @@ from rich.text import Text
 from reports.comparison import Comparison, change_text, compare, same_setting, traded
 from reports.document import Cell, Tone
 from reports.document import Table as DocumentTable
-from reports.quantities import capitalised, quantity, show
+from reports.quantities import capitalised, quantity
+from reports.run_report import FROM_INTENDED, leading_figures, run_sentence
 from reports.run_view import RunView
+from reports.stage_table import narrow_stage_table
 from reports.study import Judgement, Study, knobs_label
 from reports.study_facts import serve_note
 from reports.study_report import confirmation_doubt, ended, verdict_line
@@ -27,7 +29,8 @@ _COMMAND_WIDTH = 76
 _STUDY_ROWS = ("capacity_rps", "p99_tbt_ms", "max_tbt_ms", "fluidity_p10", "median_ttft_ms", "p90_ttft_ms",
                "output_throughput", "failed")
 _RUN_ROWS = ("request_throughput", "output_throughput", "median_tbt_ms", "p99_tbt_ms", "max_tbt_ms",
-             "fluidity_p10", "median_ttft_ms", "p90_ttft_ms", "p99_ttft_ms", "median_tpot_ms", "p99_e2el_ms")
+             "fluidity_p10", "median_ttft_ms", "p90_ttft_ms", "p99_ttft_ms", *FROM_INTENDED,
+             "median_tpot_ms", "p99_e2el_ms")
 
 
 def study_screen(study: Study, files: Mapping[str, str]) -> RenderableType:
@@ -61,35 +64,40 @@ def study_screen(study: Study, files: Mapping[str, str]) -> RenderableType:
 def run_screen(view: RunView, judgement: Judgement | None, files: Mapping[str, str]) -> RenderableType:
     """One run: validity first, its figures with the numbers behind them, the SLO when one was given."""
     valid = view.validity.valid
-    rate = f" at {quantity('capacity_rps').show(view.rate_rps)}" if view.rate_rps is not None else ""
     parts: list[RenderableType] = [
-        Text.assemble(
-            ("Valid" if valid else "Invalid", "bold green" if valid else "bold red"),
-            f". {view.completed} of {view.requests} requests succeeded{rate}, "
-            f"{show(float(view.gaps.n))} gaps between tokens.",
-        )
+        Text.assemble(("Valid" if valid else "Invalid", "bold green" if valid else "bold red"),
+                      f". {run_sentence(view)}")
     ]
-    parts += [Text(f"Invalid: {reason}", style="red") for reason in view.validity.reasons]
-    if view.failure:
-        parts.append(Text(f"The engine failed: {view.failure}", style="red"))
-    if view.failed:
-        kinds = ", ".join(
-            f"{n} {kind.replace('_', ' ')}" for kind, n in view.outcomes.items() if kind != "ok"
-        )
-        parts.append(Text(f"{view.failed} requests did not succeed: {kinds}", style="red"))
-    parts += [Text(f"The load was not sustainable: {why}", style="red") for why in view.unsustainable]
-    parts += [Text(f"Note: {note}", style="dim") for note in view.validity.notes]
+    parts += _doubts(view)
     figures = _table("figure", "value", right=(1,))
-    for key in _RUN_ROWS:
+    for key in leading_figures(_RUN_ROWS, [view]):
         if view.figures.get(key) is not None:
             figures.add_row(capitalised(quantity(key).label), quantity(key).show(view.figures[key]))
-    parts.append(figures if figures.row_count else Text("No request succeeded: there are no figures."))
+    parts.append(figures if view.completed else Text("No request succeeded: there are no figures."))
+    if view.stages:
+        parts.append(Text.assemble(("Stages", "bold"), " (rates in requests/s, times in ms)"))
+        parts.append(_rich_table(narrow_stage_table(view.stages)))
+    about = {"Tokens": view.tokens, "Client": view.client,
+             "The server's own counters, warm-up included": view.server}
+    parts += [_titled(title, _facts(facts)) for title, facts in about.items() if facts]
     if judgement is not None and judgement.objectives:
         objectives = _table("objective", "observed", right=(1,))
         for result in judgement.objectives:
             objectives.add_row(Text(objective_name(result)), _cell(objective_cell(result)))
         parts.append(objectives)
     return _spaced([*parts, *_files(files)])
+
+
+def _doubts(view: RunView) -> list[RenderableType]:
+    lines = [f"Invalid: {reason}" for reason in view.validity.reasons]
+    if view.failure:
+        lines.append(f"The engine failed: {view.failure}")
+    if view.first_errors:
+        lines.append("\n".join(view.first_errors))
+    lines += [f"The load was not sustainable: {why}" for why in view.unsustainable]
+    notes = [*view.warnings, *view.notes]
+    return [*(Text(line, style="red") for line in lines),
+            *(Text(f"Note: {note}", style="dim") for note in notes)]
 
 
 def shell_lines(command: str) -> str:
@@ -146,6 +154,13 @@ def _rich_table(source: DocumentTable) -> Table:
 
 def _cell(cell: Cell) -> Text:
     return Text(cell.text, style=_STYLES[cell.tone])
+
+
+def _facts(facts: Mapping[str, str]) -> RenderableType:
+    made = Table.grid(padding=(0, 2, 0, 0))
+    for name, told in facts.items():
+        made.add_row(Text(name), Text(told))
+    return made
 
 
 def _titled(title: str, content: RenderableType) -> RenderableType:

@@ -8,6 +8,7 @@ import msgspec
 
 from engine_adapter.http.target import HttpTarget
 from engine_adapter.http.words import PromptWords
+from engine_adapter.request_number import http_request_id
 from engine_adapter.seam import GenerateRequest
 
 EXTRAS: Mapping[str, Mapping[str, Any]] = {
@@ -71,7 +72,7 @@ class Dialect:
             "Host": f"{host}:{target.port}", "Accept": "text/event-stream", "User-Agent": "stallfree",
             "Content-Type": "application/json", "Content-Length": str(len(body)),
             # A vLLM that carries our scheduler plug-in finds the request's number in it.
-            "X-Request-Id": f"sf-{number}-{serial}",
+            "X-Request-Id": http_request_id(number, serial),
             **target.all_headers(),
         }
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())

@@ -15,6 +15,7 @@ from bench import Outcome, Run, play, summarise
 from engine_adapter.clock import WallClock
 from engine_adapter.http.engine import HttpEngine
 from engine_adapter.http.target import HttpTarget
+from engine_adapter.request_number import http_request_number
 from engine_adapter.test_servers.fixture import A_B, Fixture, text
 from engine_adapter.test_servers.fixtures import FIXTURES
 from engine_adapter.test_servers.paced_process import PacedServer
@@ -43,7 +44,9 @@ def by_row(script_for: Callable[[int], Script]) -> Callable[[ScriptedRequest], S
 
 
 def row_of(request: ScriptedRequest) -> int:
-    return int(request.headers["x-request-id"].split("-")[1])
+    number = http_request_number(request.headers["x-request-id"])
+    assert number is not None
+    return number
 
 
 @asynccontextmanager
@@ -221,7 +224,7 @@ def test_a_blocked_client_says_so_and_still_reads_true_times() -> None:
     assert (measured.sent_ns - measured.intended_ns).max() > 100e6
     assert not measured.validity.valid
     assert any("late" in why for why in measured.validity.reasons)
-    rows = [int(name.split(b"-")[1]) for name in truth["x_request_id"].tolist()]
+    rows = [http_request_number(name.decode()) for name in truth["x_request_id"].tolist()]
     first, end = truth["send_ns"][truth["offset"][:-1]], truth["sent_ns"][truth["offset"][:-1]]
     read = measured.first_token_ns()[rows]
     assert (read >= first).all()

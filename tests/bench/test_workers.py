@@ -21,6 +21,7 @@ from bench.workers import play_sharded
 from engine_adapter.errors import StartFailed
 from engine_adapter.http.engine import HttpEngine
 from engine_adapter.http.target import HttpTarget
+from engine_adapter.request_number import http_request_number
 from engine_adapter.seam import EngineInfo
 from engine_adapter.step_log import CHUNK_COLUMNS, STEP_COLUMNS, StepLog
 from engine_adapter.test_servers.paced_process import PacedServer
@@ -188,7 +189,7 @@ def test_a_stopped_run_keeps_what_was_measured(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     def some(request: ScriptedRequest) -> Script:
-        number = int(request.headers["x-request-id"].split("-")[1])
+        number = http_request_number(request.headers["x-request-id"])
         return (Send(stream_head()), Hang()) if begun and number in (4, 5) else _answer(request)
 
     async def go() -> Run:

@@ -163,10 +163,11 @@ def test_markdown_holds_the_same_verdict_and_figures(finished: Path) -> None:
 
 
 def test_runs_show_set_up_before_results(finished: Path) -> None:
-    """Two runs side by side: validity, what differs in the set-up, then the figures."""
+    """Two runs side by side: validity, what differs in the set-up, then the figures, then how the
+    client fared."""
     runs = [finished / "runs" / name for name in ("confirm-default", "confirm-recommended")]
     page = render(runs, "html")
-    assert sections(page) == ["verdict", "setup", "results", "gaps", "definitions"]
+    assert sections(page) == ["verdict", "setup", "results", "gaps", "client", "definitions"]
     view = json.loads(render(runs, "json"))
     assert {"setting": "Knobs token budget", "values": ["2048", "128"]} in view["setup_differences"]
     assert [run["name"] for run in view["runs"]] == ["confirm-default", "confirm-recommended"]

@@ -170,7 +170,7 @@ def bench(
     slack_ms = load.prefill_slack_ms if prefill_slack_ms is None else prefill_slack_ms
     spec = RunSpec(
         workload=load, plan=plan, burstiness=load.burstiness if burstiness is None else burstiness,
-        directory=Path(output_dir) / (experiment_name or _timestamp()),
+        directory=flags.run_directory(Path(output_dir), experiment_name),
         knobs=knobs if config is None and server_command is None else None,
         slo=flags.slo_of(slo, load, fluidity=with_curve, goodput=rules), slo_is_asked=bool(slo),
         goodput=rules, fluidity=with_curve,
@@ -190,12 +190,6 @@ def bench(
     _show(one, files, as_json=as_json)
     if one.exit_code:
         raise typer.Exit(one.exit_code)
-
-
-def _timestamp() -> str:
-    from datetime import datetime
-
-    return datetime.now().astimezone().strftime("bench_%Y%m%d_%H%M%S")
 
 
 def _measure(spec: "RunSpec", source: "EngineSource", results: "Path | None") -> "OneRun":
@@ -260,7 +254,7 @@ def _show(one: "OneRun", files: dict[str, str], *, as_json: bool) -> None:
 
     from reports import judgement_from, run_screen, view_run
 
-    view = view_run(one.run, path=files["run"], summary=one.summary.as_dict())
+    view = view_run(one.run, path=files["run"], summary=one.as_dict())
     judgement = None if one.judgement is None else judgement_from(one.judgement.as_dict())
     Console(stderr=as_json).print(run_screen(view, judgement, files))
     if as_json:

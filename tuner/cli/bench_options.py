@@ -1,6 +1,9 @@
 """From the flags of `tune bench` to what is measured: workload, plan, engine, objectives."""
 
+import itertools
 import math
+from datetime import datetime
+from pathlib import Path
 
 from bench import GoodputRules
 from tuner.slo import Slo, parse_slo
@@ -87,3 +90,12 @@ def above_zero(flag: str, value: float, *, or_zero: bool = False) -> float:
         return value
     bound = "of at least" if or_zero else "above"
     raise UsageError(f"{flag} must be a finite number {bound} 0; got {value:g}")
+
+
+def run_directory(home: Path, name: str | None) -> Path:
+    """Where the run is kept: under its name, or under the time and, where that is taken, a number."""
+    if name is not None:
+        return home / name
+    stamp = datetime.now().astimezone().strftime("bench_%Y%m%d_%H%M%S")
+    candidates = itertools.chain([stamp], (f"{stamp}_{number}" for number in itertools.count(2)))
+    return next(home / candidate for candidate in candidates if not (home / candidate).exists())

@@ -9,6 +9,7 @@ from engine_adapter.answer import DecodedAnswer, FailureKind
 from engine_adapter.http.engine import HttpEngine
 from engine_adapter.http.exchange import HttpAnswer
 from engine_adapter.http.target import HttpTarget
+from engine_adapter.request_number import http_request_number
 from engine_adapter.seam import GenerateRequest
 from engine_adapter.test_servers.fixture import Fixture, content, text
 from engine_adapter.test_servers.script import Close, Script, streamed
@@ -56,4 +57,6 @@ def _scripts_of(fixture: Fixture) -> Callable[[ScriptedRequest], Script]:
 
 
 def _number(request: ScriptedRequest) -> int:
-    return int(request.headers["x-request-id"].split("-")[1])
+    number = http_request_number(request.headers["x-request-id"])
+    assert number is not None
+    return number
