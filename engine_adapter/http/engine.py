@@ -44,6 +44,7 @@ class HttpEngine:
         self._serial = itertools.count()
         self._tokenizer: TextTokenizer | None = None
         self._dialect: Dialect | None = None
+        self._max_model_len: int | None = None
         self._pool: ConnectionPool | None = None
         self._plane: ControlPlane | None = None
 
@@ -55,6 +56,7 @@ class HttpEngine:
                 self._tokenizer = tokenizer_from(self.target.tokenizer)
             self._pool, self._plane = ConnectionPool(self.target), ControlPlane(self.target)
             facts = await ask_facts(self._plane, self.target)
+            self._max_model_len = facts.max_model_len
             known = self._vocab_size or (self._tokenizer.vocab_size if self._tokenizer else _USUAL_VOCAB)
             dialect = Dialect(self.target, facts.model,
                               token_ids=not (self.target.text_prompts or self.target.api == "chat"))
@@ -84,6 +86,9 @@ class HttpEngine:
     async def generate(self, request: GenerateRequest) -> AsyncIterator[TokenEvent]:
         if not len(request.prompt_token_ids):
             raise Rejected("the prompt is empty")
+        asked = len(request.prompt_token_ids) + request.output_len
+        if self._max_model_len is not None and asked > self._max_model_len:
+            raise Rejected(f"{asked} tokens are more than the model's {self._max_model_len}")
         decoded = (await self.answer(request)).decode()
         if decoded.failure is not None and not decoded.read_ns:
             raise as_engine_error(decoded.failure)
