@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,17 @@ from bench.errors import OutputError
 
 def write_text(path: Path, text: str) -> Path:
     """`text` in `path`, whole or not at all; missing folders are made. OutputError names the path."""
+    return write_pieces(path, [text.encode()])
+
+
+def write_pieces(path: Path, pieces: Iterable[bytes]) -> Path:
+    """The same for what is too large to be one piece."""
     beside = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with beside.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with beside.open("wb") as file:
+            for piece in pieces:
+                file.write(piece)
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)

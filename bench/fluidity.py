@@ -27,7 +27,8 @@ RATE_SHARE = Fraction(99, 100)
 """The fluid token rate: 99 % of the requests reach a fluidity of 0.9 (arXiv 2407.07000, section 4)."""
 
 _SPAN_LIMIT = 1 << 62
-_CHUNK_READS = 1 << 18  # a chunk's dozen arrays stay in the cache
+_SAMPLE = 1000
+"""Requests of a first, rough look for the fluid token rate of many more."""
 
 
 class FluidityResult(NamedTuple):
@@ -93,15 +94,15 @@ def fluidity_of_requests(
         raise ValueError("the decode deadline is at least 1 ns, the prefill deadline at least 0")
     if decode_deadline_ns * int(num_tokens.max(initial=0)) >= _SPAN_LIMIT:
         raise ValueError(f"a decode deadline of {decode_deadline_ns} ns is too long to count in nanoseconds")
-    ahead_ns = arrivals.at_ns - arrivals.token_index() * decode_deadline_ns
-    late, late_ns = _late_reads(ahead_ns, arrivals.offsets, first_due)
-    owner = np.searchsorted(arrivals.offsets, late, side="right") - 1
-    misses = late_ns // decode_deadline_ns + 1  # the decode deadline, for a first token too
-    late_tokens = np.bincount(owner, minlength=requests).astype(np.int64)
-    missed, total_late, longest = (np.zeros(requests, dtype=np.int64) for _ in range(3))
-    np.add.at(missed, owner, misses)
-    np.add.at(total_late, owner, late_ns)
-    np.maximum.at(longest, owner, late_ns)
+    missed, late_tokens, total_late, longest = (np.zeros(requests, dtype=np.int64) for _ in range(4))
+    for start, end in arrivals.parts():
+        part = arrivals.part(start, end)
+        late, late_ns = _late_reads(part, first_due[start:end], decode_deadline_ns)
+        owner = start + np.searchsorted(part.offsets, late, side="right") - 1
+        np.add.at(missed, owner, late_ns // decode_deadline_ns + 1)  # that deadline, for a first token too
+        np.add.at(late_tokens, owner, 1)
+        np.add.at(total_late, owner, late_ns)
+        np.maximum.at(longest, owner, late_ns)
     return FluidityOfRequests(num_tokens - late_tokens + missed, missed, late_tokens, total_late, longest)
 
 
@@ -115,13 +116,27 @@ def fluid_token_rate(arrivals: TokenArrivals) -> float | None:
     arrivals = arrivals.select(arrivals.num_tokens() >= 2)
     if not len(arrivals):
         return None
-    gaps, _ = arrivals.message_gaps_ns()
-    shortest_ns, longest_ns = 1, max(1, int(gaps.max(initial=0)))  # at the longest gap nothing is late
+    longest_gap = np.nanmax(arrivals.longest_message_gap_ns(), initial=0)
+    longest_ns = max(1, int(longest_gap))  # at the longest gap nothing is late
+    near: list[int] = []
+    if (every := len(arrivals) // _SAMPLE) > 1:
+        # Where a part of the requests ends is close to where all of them do: two looks around it settle most.
+        few = arrivals.select(np.arange(len(arrivals)) % every == 0)
+        guess = _shortest_deadline_ns(few, longest_ns, [])
+        near = [round(guess * share) for share in (1.01, 0.99)]
+    shortest_ns = _shortest_deadline_ns(arrivals, longest_ns, near)
+    return 1e9 / shortest_ns if shortest_ns > 1 else None
+
+
+def _shortest_deadline_ns(arrivals: TokenArrivals, longest_ns: int, first_looks: Sequence[int]) -> int:
+    """The smallest decode deadline, up to `longest_ns`, that enough of the requests reach."""
+    shortest_ns, looks = 1, list(reversed(first_looks))
     needed = -(-len(arrivals) * RATE_SHARE.numerator // RATE_SHARE.denominator)
     # Fluidity does not fall with the deadline. So a request that passes is settled for every
     # longer deadline, one that fails for every shorter one; only the others are looked at again.
     while shortest_ns < longest_ns:
-        middle_ns = (shortest_ns + longest_ns) // 2
+        look = looks.pop() if looks else 0
+        middle_ns = look if shortest_ns <= look < longest_ns else (shortest_ns + longest_ns) // 2
         passes = _reaches_rate_fluidity(arrivals, middle_ns)
         count = int(passes.sum())
         if count >= needed:
@@ -131,7 +146,7 @@ def fluid_token_rate(arrivals: TokenArrivals) -> float | None:
             shortest_ns = middle_ns + 1
             needed -= count
             arrivals = arrivals.select(~passes)
-    return 1e9 / shortest_ns if shortest_ns > 1 else None
+    return shortest_ns
 
 
 def _reaches_rate_fluidity(arrivals: TokenArrivals, decode_deadline_ns: int) -> Bool:
@@ -142,26 +157,15 @@ def _reaches_rate_fluidity(arrivals: TokenArrivals, decode_deadline_ns: int) -> 
     return kept
 
 
-def _late_reads(ahead_ns: Int64, offsets: Int64, first_due_ns: Int64) -> tuple[Int64, Int64]:
+def _late_reads(part: TokenArrivals, first_due_ns: Int64, decode_deadline_ns: int) -> tuple[Int64, Int64]:
     """Positions of the reads whose first token was late, in order, and by how many nanoseconds.
 
     Only the first token of a read can be late: the others come with it, before their deadlines.
     """
-    positions, lateness = [], []
-    start = 0
-    while start < len(first_due_ns):
-        end = int(np.searchsorted(offsets, offsets[start] + _CHUNK_READS, side="right")) - 1
-        end = min(max(end, start + 1), len(first_due_ns))
-        low, high = int(offsets[start]), int(offsets[end])
-        counts = np.diff(offsets[start:end + 1])
-        some = counts > 0
-        late, by_ns = _late_in_chunk(ahead_ns[low:high], counts[some], first_due_ns[start:end][some])
-        positions.append(late + low)
-        lateness.append(by_ns)
-        start = end
-    if not positions:
-        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-    return np.concatenate(positions), np.concatenate(lateness)
+    ahead_ns = part.at_ns - part.token_index() * decode_deadline_ns
+    counts = np.diff(part.offsets)
+    some = counts > 0
+    return _late_in_chunk(ahead_ns, counts[some], first_due_ns[some])
 
 
 def _late_in_chunk(ahead_ns: Int64, counts: Int64, first_due_ns: Int64) -> tuple[Int64, Int64]:

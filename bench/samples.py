@@ -3,8 +3,6 @@
 import math
 from fractions import Fraction
 
-import numpy as np
-
 from bench.catalog import percentile_of
 from bench.run import Float64, Int64
 
@@ -16,11 +14,16 @@ def needed_for(quantile: Fraction) -> int:
     return math.ceil(1 / min(quantile, 1 - quantile))
 
 
+_PIECE = 1 << 20
+
+
 class Samples:
     """Samples of one metric, sorted once. Percentiles are linear between samples, as numpy's."""
 
-    def __init__(self, values: Int64 | Float64) -> None:
-        self._sorted = np.sort(values)
+    def __init__(self, values: Int64 | Float64, *, own: bool = False) -> None:
+        """`own`: nobody else has `values`, which may then be sorted where they are."""
+        self._sorted = values if own else values.copy()
+        self._sorted.sort()
 
     def __len__(self) -> int:
         return len(self._sorted)
@@ -36,8 +39,18 @@ class Samples:
         if quantile is not None:
             return self._at(quantile), ""
         values = self._sorted
-        simple = {"mean": values.mean(), "std": values.std(), "min": values[0], "max": values[-1]}
+        if stat == "std":
+            return self._std(), ""
+        simple = {"mean": values.mean(), "min": values[0], "max": values[-1]}
         return float(simple[stat]), ""
+
+    def _std(self) -> float:
+        # In pieces: the differences of millions of samples, all at once, are as large as a run.
+        mean, total = self._sorted.mean(), 0.0
+        for begin in range(0, len(self._sorted), _PIECE):
+            difference = self._sorted[begin:begin + _PIECE] - mean
+            total += float(difference @ difference)
+        return math.sqrt(total / len(self._sorted))
 
     def _at(self, quantile: Fraction) -> float:
         position = (len(self._sorted) - 1) * quantile

@@ -136,7 +136,7 @@ class Summary:
             "e2e": lambda: (run.last_token_ns() - run.sent_ns)[ok],
             "e2e_from_intended": lambda: (run.last_token_ns() - run.intended_ns)[ok],
             "tbt": lambda: self.arrivals.token_gaps_ns(),
-            "itl": lambda: self.arrivals.message_gaps_ns()[0],
+            "itl": lambda: self.arrivals.message_gaps_ns(),
             "tpot": lambda: _without_nan(self._tpot),
             "scheduling_delay": lambda: scheduling_delays_ns(run, ok),
             "schedule_lag": lambda: (run.sent_ns - run.intended_ns)[run.measured & (run.sent_ns != NEVER)],
@@ -145,8 +145,10 @@ class Summary:
         }
 
     def _samples_of(self, metric: str) -> Samples:
+        if metric == "tbt" and not self.arrivals.tokens_with_others():
+            return self._samples_of("itl")  # the same gaps, sorted already
         if metric not in self._samples:
-            self._samples[metric] = Samples(self._per_request[metric]())
+            self._samples[metric] = Samples(self._per_request[metric](), own=metric != "stall")
         return self._samples[metric]
 
     @property
@@ -172,9 +174,7 @@ class Summary:
         rules = self.goodput
         if rules is None or (rules.needs_deadlines and self.deadlines is None):
             return None
-        gaps, owner = self.arrivals.message_gaps_ns()
-        longest = np.full(len(self.arrivals), np.nan)
-        np.fmax.at(longest, owner, gaps.astype(np.float64))
+        longest = self.arrivals.longest_message_gap_ns()
         columns = {
             "ttft": self._per_request["ttft"], "e2e": self._per_request["e2e"], "tpot": lambda: self._tpot,
             # Tokens of one read have gaps of 0 between them; messages have none.

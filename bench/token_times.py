@@ -1,16 +1,17 @@
 """When the tokens of many requests came, as ragged arrays, and the gaps between them."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
-from bench.run import Bool, Int64, Run
+from bench.run import Bool, Float64, Int32, Int64, Run
 
 
-def running_total(values: Int64, offsets: Int64) -> Int64:
+def running_total(values: Int64 | Int32, offsets: Int64) -> Int64:
     """Cumulative sums that start afresh at every offset; shape of `values`."""
-    total: Int64 = np.cumsum(values)
+    total: Int64 = np.cumsum(values, dtype=np.int64)
     before = np.concatenate([[0], total])[offsets[:-1]]
     afresh: Int64 = total - np.repeat(before, np.diff(offsets))
     return afresh
@@ -26,7 +27,7 @@ class TokenArrivals:
     offsets: Int64
     at_ns: Int64
     """Time of each read since its request was sent; does not fall within a request."""
-    tokens: Int64
+    tokens: Int64 | Int32
     """Tokens of each read, at least 1."""
 
     @classmethod
@@ -34,8 +35,9 @@ class TokenArrivals:
         """The reads of the rows of `run` that `rows` selects, all of them sent."""
         counts = np.diff(run.reads_offset)
         chosen = np.repeat(rows, counts)
-        at_ns = run.read_ns[chosen] - np.repeat(run.sent_ns[rows], counts[rows])
-        return cls(_offsets(counts[rows]), at_ns, run.read_tokens[chosen].astype(np.int64))
+        at_ns = run.read_ns[chosen]
+        at_ns -= np.repeat(run.sent_ns[rows], counts[rows])
+        return cls(_offsets(counts[rows]), at_ns, run.read_tokens if rows.all() else run.read_tokens[chosen])
 
     @classmethod
     def from_gaps(cls, gaps_ns: Int64, offsets: Int64) -> Self:
@@ -47,25 +49,57 @@ class TokenArrivals:
 
     def select(self, rows: Bool) -> Self:
         """The same for some of the requests."""
+        if rows.all():
+            return self
         counts = np.diff(self.offsets)
         chosen = np.repeat(rows, counts)
         return type(self)(_offsets(counts[rows]), self.at_ns[chosen], self.tokens[chosen])
 
+    def part(self, start: int, end: int) -> Self:
+        """Requests `start` to `end` alone, without copying their reads."""
+        low, high = self.offsets[start], self.offsets[end]
+        return type(self)(self.offsets[start:end + 1] - low, self.at_ns[low:high], self.tokens[low:high])
+
     def num_tokens(self) -> Int64:
         """Tokens of each request, shape (requests,)."""
-        before = np.concatenate([[0], np.cumsum(self.tokens)])[self.offsets]
+        if not self.tokens_with_others():
+            return np.diff(self.offsets)
+        before = np.concatenate([[0], np.cumsum(self.tokens, dtype=np.int64)])[self.offsets]
         return np.diff(before)
 
     def token_index(self) -> Int64:
         """Position of each read's first token within its request, shape (reads,)."""
         return running_total(self.tokens, self.offsets) - self.tokens
 
-    def message_gaps_ns(self) -> tuple[Int64, Int64]:
-        """Gaps between successive reads of one request, and the request each belongs to."""
-        counts = np.diff(self.offsets)
-        owner = np.repeat(np.arange(len(self)), counts)
-        within = owner[1:] == owner[:-1]
-        return np.diff(self.at_ns)[within], owner[1:][within]
+    def message_gaps_ns(self) -> Int64:
+        """Gaps between successive reads of one request, in the order of the reads."""
+        # From one request's last read to the next one's first is no gap; requests without reads share
+        # their offset with the next.
+        between = np.unique(self.offsets[1:-1]) - 1
+        between = between[(between >= 0) & (between < len(self.at_ns) - 1)]
+        return np.delete(np.diff(self.at_ns), between)
+
+    def longest_message_gap_ns(self) -> Float64:
+        """The longest of each request's message gaps, shape (requests,); NaN where there is none."""
+        longest = np.full(len(self), np.nan)
+        for start, end in self.parts():
+            part = self.part(start, end)
+            gaps = np.maximum(np.diff(part.offsets) - 1, 0)
+            some = np.flatnonzero(gaps)
+            if len(some):
+                begins = np.cumsum(gaps[some]) - gaps[some]
+                longest[start + some] = np.maximum.reduceat(part.message_gaps_ns(), begins)
+        return longest
+
+    def parts(self, reads: int = 1 << 18) -> Iterator[tuple[int, int]]:
+        """Ranges of requests with about so many reads each, one after the other: a part's dozen arrays
+        stay in the cache."""
+        start = 0
+        while start < len(self):
+            end = int(np.searchsorted(self.offsets, self.offsets[start] + reads, side="right")) - 1
+            end = min(max(end, start + 1), len(self))
+            yield start, end
+            start = end
 
     def token_gaps_ns(self) -> Int64:
         """Gaps between successive tokens of one request, pooled.
@@ -73,9 +107,12 @@ class TokenArrivals:
         The k tokens of one read count as `gap, 0, ..., 0`: spreading the gap over them would
         hide a stall. A first token has no gap. The order is not that of the tokens.
         """
-        gaps, _ = self.message_gaps_ns()
-        with_others = int(self.tokens.sum()) - len(self.tokens)
-        return np.concatenate([gaps, np.zeros(with_others, dtype=np.int64)])
+        gaps, with_others = self.message_gaps_ns(), self.tokens_with_others()
+        return np.concatenate([gaps, np.zeros(with_others, dtype=np.int64)]) if with_others else gaps
+
+    def tokens_with_others(self) -> int:
+        """Tokens that came in one read with the one before them."""
+        return int(self.tokens.sum()) - len(self.tokens)
 
 
 def _offsets(counts: Int64) -> Int64:

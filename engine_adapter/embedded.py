@@ -3,22 +3,24 @@
 import asyncio
 import importlib.util
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from engine_adapter.errors import Crashed, EngineError, Hung, NeedsRestart, Rejected, StartFailed
+from engine_adapter.engine_facts import info_from_facts
+from engine_adapter.errors import Crashed, EngineError, Hung, Rejected
 from engine_adapter.host_process import HostProcess
 from engine_adapter.host_protocol import TokenRecord, message, pack_generate
-from engine_adapter.knobs import KnobLimits, Knobs
+from engine_adapter.knobs import Knobs
+from engine_adapter.live_knobs import PROBE_NUMBER, LiveKnobs, probe_prompt
 from engine_adapter.seam import Applied, EngineInfo, GenerateRequest, TokenEvent
-from engine_adapter.start_failure import start_failure
+from engine_adapter.start_failure import not_ready, start_failure
 from engine_adapter.step_log import StepLog
 from engine_adapter.vllm_launch import VllmLaunch
 from workloads.errors import UsageError
 
-_PROBE_NUMBER = 1 << 40
-"""Request numbers from here on are the adapter's own."""
+T = TypeVar("T")
+
 _ANSWER_DEADLINE_S = 60.0
 
 
@@ -35,6 +37,7 @@ class EmbeddedVllm:
         self._log_path = log_path
         self._start_deadline_s = start_deadline_s
         self._host: HostProcess | None = None
+        self._live: LiveKnobs | None = None
         self._streams: dict[int, asyncio.Queue[TokenRecord | EngineError]] = {}
         self._ready: asyncio.Future[dict[str, Any]] | None = None
         self._reset: asyncio.Future[bool] | None = None
@@ -55,8 +58,14 @@ class EmbeddedVllm:
             await self._host.spawn()
             facts = await self._wait_until_ready()
             self._dead = None
-            live, note = await self._check_live_knobs(Knobs.from_dict(facts["knobs"]), facts)
-            self._info = self._describe(facts, live, note, time.monotonic() - began)
+            self._live = LiveKnobs(self._host.block, self._probe)
+            started = Knobs.from_dict(facts["knobs"])
+            note = await self._refusing_after_a_hang(self._live.why_not(started, facts["max_model_len"]))
+            self._info = info_from_facts(
+                facts, name="vllm", model=self._launch.model, live_knobs_note=note,
+                knobs=started if note else self._host.block.effective(),
+                start_seconds=time.monotonic() - began,
+            )
         except BaseException:
             await self._end(in_order=False)
             raise
@@ -90,13 +99,8 @@ class EmbeddedVllm:
         if self._dead is not None:
             raise self._dead
         assert self._info is not None
-        if (why := self._info.limits.refusal(knobs)) is not None:
-            raise NeedsRestart(why)
-        if knobs.policy != self._info.knobs.policy:
-            raise NeedsRestart("the scheduling policy is fixed when the engine starts")
-        if not self._info.live_knobs:
-            raise NeedsRestart(self._info.live_knobs_note)
-        return Applied(await self._apply(knobs))
+        assert self._live is not None
+        return await self._refusing_after_a_hang(self._live.apply(knobs, self._info))
 
     def step_log(self) -> StepLog:
         return self._host.block.read_steps() if self._host is not None and not self._stopped else StepLog()
@@ -111,7 +115,8 @@ class EmbeddedVllm:
             if not await asyncio.wait_for(self._reset, _ANSWER_DEADLINE_S):
                 raise Rejected("the prefix cache cannot be reset while requests are running")
         except TimeoutError:
-            raise self._hung("a cache reset") from None
+            self._dead = Hung(f"the engine did not answer a cache reset within {_ANSWER_DEADLINE_S:.0f} s")
+            raise self._dead from None
 
     async def stop(self) -> None:
         await self._end(in_order=self._dead is None)
@@ -162,10 +167,6 @@ class EmbeddedVllm:
         log = f"; its log is {self._log_path}" if self._log_path is not None else ""
         return f"the engine died while it served{log}"
 
-    def _hung(self, what: str) -> Hung:
-        self._dead = Hung(f"the engine did not answer {what} within {_ANSWER_DEADLINE_S:.0f} s")
-        return self._dead
-
     # Start, knobs, stop.
 
     async def _wait_until_ready(self) -> dict[str, Any]:
@@ -173,68 +174,21 @@ class EmbeddedVllm:
         try:
             return await asyncio.wait_for(self._ready, self._start_deadline_s)
         except TimeoutError:
-            raise StartFailed(
-                f"the engine was not ready after {self._start_deadline_s:.0f} s; "
-                "a large model may need a longer --server-ready-timeout"
-            ) from None
-
-    async def _check_live_knobs(self, started: Knobs, facts: dict[str, Any]) -> tuple[bool, str]:
-        """Whether a smaller budget really shortens the steps of this engine, and why not if not."""
-        assert self._host is not None
-        block = self._host.block
-        if block.plugin_pid == 0:
-            return False, "the scheduler plug-in was not loaded by this vLLM"
-        if block.plugin_broken:
-            return False, "this vLLM's scheduler is not one that the plug-in knows"
-        small = Knobs(min(32, started.token_budget), min(4, started.max_seqs), policy=started.policy)
-        await self._apply(small)
-        length = min(3 * small.token_budget, facts["max_model_len"] - 2)
-        await self._probe(length)
-        largest = block.read_steps().steps["num_tokens"].max(initial=0)
-        await self._apply(started)
-        if not 0 < largest <= small.token_budget:
-            return False, (f"a live budget of {small.token_budget} did not take effect: "
-                           f"a step carried {largest} tokens")
-        return True, ""
-
-    async def _apply(self, knobs: Knobs) -> Knobs:
-        assert self._host is not None
-        block = self._host.block
-        version = block.ask(knobs)
-        # Knobs are taken over when the next step is planned, so one is caused.
-        await self._probe(1)
-        if block.applied_version != version or block.effective() != knobs:
-            raise NeedsRestart(f"the engine reports {block.effective().label()} "
-                               f"after {knobs.label()} was asked")
-        block.read_steps()
-        return block.effective()
+            assert self._host is not None
+            raise not_ready(self._host.log_text(), self._start_deadline_s) from None
 
     async def _probe(self, length: int) -> None:
         self._probes += 1
-        # Distinct prompts, so that a prefix cache never shortens a probe.
-        prompt = [10 + (self._probes * 7919 + i * 31) % 1000 for i in range(length)]
+        request = GenerateRequest(PROBE_NUMBER + self._probes, probe_prompt(self._probes, length), 1)
+        async for _ in self.generate(request):
+            pass
 
-        async def play() -> None:
-            async for _ in self.generate(GenerateRequest(_PROBE_NUMBER + self._probes, prompt, 1)):
-                pass
-
+    async def _refusing_after_a_hang(self, work: Coroutine[Any, Any, T]) -> T:
         try:
-            await asyncio.wait_for(play(), _ANSWER_DEADLINE_S)
-        except TimeoutError:
-            raise self._hung("a probe") from None
-
-    def _describe(self, facts: dict[str, Any], live: bool, note: str, seconds: float) -> EngineInfo:
-        assert self._host is not None
-        effective = self._host.block.effective() if live else Knobs.from_dict(facts["knobs"])
-        limits = facts["limits"]
-        return EngineInfo(
-            name="vllm", version=facts["version"], model=self._launch.model,
-            max_model_len=facts["max_model_len"], vocab_size=facts["vocab_size"],
-            knobs=effective, default_knobs=Knobs.from_dict(facts["default_knobs"]),
-            limits=KnobLimits(limits["token_budget"], limits["max_seqs"], facts["max_model_len"]),
-            num_kv_blocks=facts["num_kv_blocks"], kv_block_size=facts["kv_block_size"],
-            live_knobs=live, live_knobs_note=note, start_seconds=seconds, fingerprint=facts["fingerprint"],
-        )
+            return await work
+        except Hung as error:
+            self._dead = error
+            raise
 
     async def _end(self, *, in_order: bool) -> None:
         self._fail(Crashed("the engine has been stopped"))

@@ -2,20 +2,15 @@
 
 import asyncio
 import json
-import os
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from engine_adapter.control_block import ENVIRONMENT_NAME, ControlBlock
+from engine_adapter.engine_home import EngineHome
 from engine_adapter.host_protocol import HEAD, MESSAGE, TOKENS, TokenRecord, message, unpack_tokens
-from engine_adapter.processes import MARK_NAME, end_marked, shared_memory_of
 from engine_adapter.vllm_launch import VllmLaunch
 
 _STOP_DEADLINE_S = 10.0
@@ -38,10 +33,9 @@ class HostProcess:
     ) -> None:
         self._launch = launch
         self._on_tokens, self._on_message, self._on_end = on_tokens, on_message, on_end
-        self._id = uuid.uuid4().hex
-        self._directory = Path(tempfile.mkdtemp(prefix="stallfree-", dir=_shared_memory_directory()))
-        self.log_path = log_path or self._directory / "engine.log"
-        self.block = ControlBlock.create(self._directory / "control")
+        self._home = EngineHome(log_path)
+        self._id = self._home.id
+        self.block = self._home.block
         self._process: subprocess.Popen[bytes] | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._listener: asyncio.Task[None] | None = None
@@ -50,12 +44,12 @@ class HostProcess:
         """Start the process and connect; the engine's own start goes on inside it."""
         ours, theirs = socket.socketpair()
         try:
-            with self.log_path.open("ab") as log:
+            with self._home.log_path.open("ab") as log:
                 self._process = subprocess.Popen(
                     [sys.executable, "-m", "engine_adapter.vllm_host", str(theirs.fileno())],
                     stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=[theirs.fileno()],
                     # Its own session: a Ctrl-C on our terminal reaches us alone, and we stop it in order.
-                    start_new_session=True, env=self._environment(),
+                    start_new_session=True, env=self._home.environment(ours=True, offline=self._is_local()),
                 )
         except BaseException:
             ours.close()
@@ -75,23 +69,20 @@ class HostProcess:
 
     def log_text(self) -> str:
         """The engine's log so far, its last 200 kB."""
-        try:
-            return self.log_path.read_bytes()[-200_000:].decode(errors="replace")
-        except OSError:
-            return ""
+        return self._home.log_text()
 
     async def end(self, *, in_order: bool) -> None:
         """End every process and remove the private directory; idempotent.
 
         With `in_order` the engine is first asked to shut down, for a bounded time.
         """
-        segments = await asyncio.to_thread(shared_memory_of, self._id)
+        await self._home.note_shared_memory()
         if in_order and self._listener is not None and not self._listener.done():
             self.send(message(op="stop"))
             await asyncio.wait([self._listener], timeout=_STOP_DEADLINE_S)
             if self._process is not None:
                 await self._wait_for_exit(2.0)
-        left = await asyncio.to_thread(end_marked, self._id)
+        left = await self._home.end_processes()
         if self._process is not None:
             await self._wait_for_exit(5.0)
             assert self._process.stdin is not None
@@ -101,9 +92,7 @@ class HostProcess:
         if self._listener is not None:
             self._listener.cancel()
             await asyncio.gather(self._listener, return_exceptions=True)
-        shutil.rmtree(self._directory, ignore_errors=True)
-        for segment in segments:
-            segment.unlink(missing_ok=True)
+        self._home.remove()
         if left:
             raise RuntimeError(f"the engine's processes {left} did not end after SIGKILL")
 
@@ -129,28 +118,5 @@ class HostProcess:
         finally:
             self._on_end()
 
-    def _environment(self) -> dict[str, str]:
-        environment = dict(os.environ)
-        root = str(Path(__file__).resolve().parent.parent)
-        search = environment.get("PYTHONPATH")
-        environment.update({
-            MARK_NAME: self._id,
-            ENVIRONMENT_NAME: str(self._directory / "control"),
-            "PYTHONPATH": f"{root}{os.pathsep}{search}" if search else root,
-            "PYTHONUNBUFFERED": "1",
-            # vLLM renames its processes; without this setproctitle writes the name over the environment
-            # that /proc shows, and the mark would be gone.
-            "SPT_NOENV": "1",
-            # Sockets of the engine's processes lie beside the control block and go with it.
-            "VLLM_RPC_BASE_PATH": str(self._directory),
-            "VLLM_HOST_IP": "127.0.0.1",
-            "VLLM_NO_USAGE_STATS": "1",
-            "DO_NOT_TRACK": "1",
-        })
-        if Path(self._launch.model).is_dir() or self._launch.config_file is not None:
-            environment["HF_HUB_OFFLINE"] = "1"
-        return environment
-
-
-def _shared_memory_directory() -> str | None:
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    def _is_local(self) -> bool:
+        return Path(self._launch.model).is_dir() or self._launch.config_file is not None

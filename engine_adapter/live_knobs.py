@@ -88,10 +88,12 @@ def open_control_block(path: Path) -> ControlBlock:
     try:
         block = ControlBlock.attach(path)
     except (OSError, ValueError) as error:
-        raise UsageError(f"--control-block {path} cannot be used ({error}): give the file that the server "
-                         "was started with in STALLFREE_CONTROL_BLOCK") from None
+        raise UsageError(f"--control-block {path} cannot be used ({error}): {_HOW_TO_START}") from None
     if block.plugin_pid == 0:
-        raise UsageError(f"--control-block {path} is not in use by any engine: start the server with "
-                         "`python -m engine_adapter.vllm_server`, which loads the scheduler plug-in")
+        raise UsageError(f"--control-block {path} is not in use by any engine: {_HOW_TO_START}")
     block.read_steps()
     return block
+
+
+_HOW_TO_START = ("start the server with `python -m engine_adapter.vllm_server FILE -- MODEL` "
+                 "and give that FILE")

@@ -59,7 +59,7 @@ def end_marked(engine_id: str, *, but_not: Iterable[int] = (), deadline_s: float
     while True:
         found = marked_processes(engine_id, but_not=but_not)
         # A dying process has lost its environment already, but not yet its memory and its core.
-        left = sorted({*found, *(pid for pid in killed if _is_alive(pid))})
+        left = sorted({*found, *(pid for pid in killed if is_running(pid))})
         now = time.monotonic()
         if not left or now > end:
             break
@@ -73,8 +73,8 @@ def end_marked(engine_id: str, *, but_not: Iterable[int] = (), deadline_s: float
     return left
 
 
-def _is_alive(pid: int) -> bool:
-    """Whether a process that was killed is still being taken down; a zombie is not."""
+def is_running(pid: int) -> bool:
+    """Whether this process still exists, be it on its way out; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (OSError, IndexError):

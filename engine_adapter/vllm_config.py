@@ -11,28 +11,43 @@ _SCHEDULER_ARGS = ("max_num_batched_tokens", "max_num_scheduled_tokens", "max_nu
 
 
 def configure(launch: VllmLaunch) -> tuple[Any, Knobs]:
-    """The VllmConfig to start, our scheduler plugged in, and the knobs vLLM chooses by itself.
-
-    The defaults are those of `vllm serve` (usage context OPENAI_API_SERVER), since that is
-    what will run.
-    """
-    from vllm.usage.usage_lib import UsageContext
-
-    context = UsageContext.OPENAI_API_SERVER
-    defaults = knobs_of(_without_scheduler_args(_engine_args(launch)).create_engine_config(context))
+    """The VllmConfig to start, our scheduler plugged in, and the knobs vLLM chooses by itself."""
+    default_config = default_config_of(_engine_args(launch))
     args = _engine_args(launch)
     if launch.config_file is None:
         if launch.knobs is not None:
             for name, value in launch.knobs.engine_args().items():
                 setattr(args, name, value)
-        elif launch.ceiling_budget > defaults.token_budget:
-            args.max_num_batched_tokens = launch.ceiling_budget
-    config = args.create_engine_config(context)
-    scheduler = config.scheduler_config
-    if scheduler.scheduler_cls is None:
-        name = "StallfreeAsyncScheduler" if scheduler.async_scheduling else "StallfreeScheduler"
-        scheduler.scheduler_cls = f"engine_adapter.vllm_scheduler.{name}"
-    return config, defaults
+        else:
+            raise_ceiling(args, launch.ceiling_budget, default_config)
+    plug_in(args, default_config)
+    return args.create_engine_config(_usage_context()), knobs_of(default_config)
+
+
+def default_config_of(args: Any) -> Any:
+    """The VllmConfig of these AsyncEngineArgs without their scheduler settings; spoils `args`.
+
+    It is that of `vllm serve` (usage context OPENAI_API_SERVER), since that is what will run.
+    """
+    from vllm.engine.arg_utils import AsyncEngineArgs
+
+    for name in _SCHEDULER_ARGS:
+        setattr(args, name, getattr(AsyncEngineArgs, name))
+    return args.create_engine_config(_usage_context())
+
+
+def raise_ceiling(args: Any, ceiling_budget: int, default_config: Any) -> None:
+    """Have a max_num_batched_tokens of at least `ceiling_budget`, where vLLM would choose a smaller one."""
+    if ceiling_budget > knobs_of(default_config).token_budget:
+        args.max_num_batched_tokens = ceiling_budget
+
+
+def plug_in(args: Any, default_config: Any) -> None:
+    """Have our scheduler, of the kind that the engine wants, unless another one was asked for."""
+    if args.scheduler_cls is None:
+        asynchronous = default_config.scheduler_config.async_scheduling
+        name = "StallfreeAsyncScheduler" if asynchronous else "StallfreeScheduler"
+        args.scheduler_cls = f"engine_adapter.vllm_scheduler.{name}"
 
 
 def knobs_of(config: Any) -> Knobs:
@@ -88,9 +103,7 @@ def _engine_args(launch: VllmLaunch) -> Any:
     return AsyncEngineArgs.from_cli_args(parser.parse_args(["--config", str(launch.config_file)]))
 
 
-def _without_scheduler_args(args: Any) -> Any:
-    from vllm.engine.arg_utils import AsyncEngineArgs
+def _usage_context() -> Any:
+    from vllm.usage.usage_lib import UsageContext
 
-    for name in _SCHEDULER_ARGS:
-        setattr(args, name, getattr(AsyncEngineArgs, name))
-    return args
+    return UsageContext.OPENAI_API_SERVER

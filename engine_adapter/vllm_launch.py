@@ -24,25 +24,29 @@ class VllmLaunch:
     config_file: Path | None = None
     """Start from this file alone, read by vLLM's own parser; the fields above are not used then."""
 
-    def serve_config(self, knobs: Knobs) -> dict[str, Any]:
-        """The content of a `vllm serve --config` file for this engine with `knobs`."""
+    def serve_config(self, knobs: Knobs | None) -> dict[str, Any]:
+        """The content of a `vllm serve --config` file for this engine with `knobs`, or vLLM's own."""
         config: dict[str, Any] = {"model": self.model}
         for name, value in self.engine_args.items():
             if value is False:
                 config["no-" + name.replace("_", "-")] = True
             elif value is not None:
                 config[name.replace("_", "-")] = value
-        return config | knobs.serve_config()
+        return config | (knobs.serve_config() if knobs is not None else {})
 
-    def serve_command(self, knobs: Knobs) -> str:
-        """The same as one `vllm serve` command line, quoted for a shell."""
-        words = ["vllm", "serve", self.model]
+    def serve_words(self, knobs: Knobs | None) -> list[str]:
+        """The same as arguments of `vllm serve`, one word an item, the model first."""
+        words = [self.model]
         for key, value in self.serve_config(knobs).items():
             if key != "model":
                 words.append(f"--{key}")
                 if value is not True:
                     words.append(json.dumps(value) if isinstance(value, dict | list) else str(value))
-        return shlex.join(words)
+        return words
+
+    def serve_command(self, knobs: Knobs) -> str:
+        """The same as one command line, quoted for a shell."""
+        return shlex.join(["vllm", "serve", *self.serve_words(knobs)])
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

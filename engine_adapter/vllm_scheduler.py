@@ -19,6 +19,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 
 from engine_adapter.control_block import ENVIRONMENT_NAME, ControlBlock
 from engine_adapter.knobs import Knobs
+from engine_adapter.request_number import request_number
 
 if TYPE_CHECKING:
     _SchedulerBeside: Any = Scheduler
@@ -119,7 +120,7 @@ class _Plugin(_SchedulerBeside):  # type: ignore[misc]
             # More than one token at once is prompt, or recomputed after a preemption.
             if tokens > 1 or prefix < request.num_prompt_tokens:
                 prefill += tokens
-                chunks.append((step, _number(request_id), tokens, prefix))
+                chunks.append((step, request_number(request_id), tokens, prefix))
         pool = self.kv_cache_manager.block_pool
         running, waiting = self.get_request_counts()
         row = (step, start_ns, 0, output.total_num_scheduled_tokens, prefill, len(scheduled) - len(chunks),
@@ -139,12 +140,6 @@ class StallfreeScheduler(_Plugin, Scheduler):  # type: ignore[misc]
 
 class StallfreeAsyncScheduler(_Plugin, AsyncScheduler):  # type: ignore[misc]
     """For engines that vLLM runs with async scheduling."""
-
-
-def _number(request_id: str) -> int:
-    """The request's number from `NUMBER-SERIAL-RANDOM`; -1 for an id that is not ours."""
-    head = request_id.split("-", 1)[0]
-    return int(head) if head.isdigit() else -1
 
 
 def _die_with_parent() -> None:

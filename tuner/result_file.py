@@ -1,12 +1,16 @@
 """The result file of `vllm bench serve`: one JSON object a run, on request with lists of every request."""
 
+import itertools
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from bench import NEVER, Run
+from bench.files import jsonable, write_json, write_pieces
 from bench.run import Outcome
 
 
@@ -19,7 +23,24 @@ def result_name(run: Run, now: datetime) -> str:
     return name.replace("/", "_")
 
 
-def request_lists(run: Run) -> dict[str, list[Any]]:
+def write_result(path: Path, content: Mapping[str, Any], run: Run | None = None) -> None:
+    """`content` as JSON; with `run`, the lists of its requests too, row by row: a long run has millions of
+    gaps. Whole or not at all; OutputError where it cannot be written."""
+    if run is None:
+        write_json(path, content)
+        return
+    lists = request_lists(run, gaps=False)
+    begun = msgspec.json.encode(jsonable({**content, **lists})).removesuffix(b"}")
+    gaps = (msgspec.json.encode(_message_gaps(run, row)) for row in np.flatnonzero(run.measured).tolist())
+    write_pieces(path, itertools.chain([begun, b',"itls":['], _between(b",", gaps), [b"]}\n"]))
+
+
+def _between(comma: bytes, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    for number, piece in enumerate(pieces):
+        yield comma + piece if number else piece
+
+
+def request_lists(run: Run, *, gaps: bool = True) -> dict[str, list[Any]]:
     """One entry for each measured request, in the plan's order, under vLLM's names; times in seconds.
 
     `start_times` are on the client's monotonic clock, `latencies` last from sending to the last
@@ -35,7 +56,7 @@ def request_lists(run: Run) -> dict[str, list[Any]]:
         "start_times": [_seconds(run.sent_ns[row], 0) for row in rows],
         "ttfts": [_seconds(first[row], run.sent_ns[row]) for row in rows],
         "latencies": [_seconds(last[row], run.sent_ns[row]) if run.ok[row] else None for row in rows],
-        "itls": [_message_gaps(run, row) for row in rows],
+        **({"itls": [_message_gaps(run, row) for row in rows]} if gaps else {}),
         "queue_times": [_seconds(run.sent_ns[row], run.intended_ns[row]) for row in rows],
         "errors": ["" if run.ok[row] else _error(run, row) for row in rows],
     }

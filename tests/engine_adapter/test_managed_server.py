@@ -34,9 +34,11 @@ ROOT = str(Path(__file__).resolve().parents[2])
 with_engine = [pytest.mark.engine, needs_vllm, pytest.mark.timeout(300)]
 
 
-def assert_nothing_is_left(engine: ManagedVllm | ManagedCommand, before: set[str]) -> None:
-    assert marked_processes(engine._process.home.id) == []
-    assert engine_directories() <= before
+def assert_nothing_is_left(engine: ManagedVllm | ManagedCommand) -> None:
+    home = engine._process.home
+    assert marked_processes(home.id) == []
+    assert not home.directory.exists()
+    assert [segment for segment in home._segments if segment.exists()] == []
 
 
 class TestManagedVllm(EngineContract):
@@ -48,13 +50,12 @@ class TestManagedVllm(EngineContract):
     @classmethod
     def make_engine(cls) -> Engine:
         cls.directory = Path(tempfile.mkdtemp())
-        cls.before = engine_directories()
         return ManagedVllm(tiny_launch(cls.directory), log_path=cls.directory / "log")
 
     @classmethod
     def teardown_class(cls) -> None:
         super().teardown_class()
-        assert_nothing_is_left(cls.engine, cls.before)
+        assert_nothing_is_left(cls.engine)
         shutil.rmtree(cls.directory)
 
     def test_knobs_are_live_on_this_vllm(self) -> None:
@@ -116,7 +117,6 @@ def vllm_processes(engine: ManagedVllm) -> tuple[int, int]:
 def test_a_killed_part_of_the_server_is_a_crash_and_leaves_nothing(tmp_path: Path, victim: int) -> None:
     """kill -9 in mid-answer: the stream raises Crashed with the log's name, the server is not alive,
     stop() clears the rest."""
-    before = engine_directories()
     engine = ManagedVllm(tiny_launch(tmp_path / "model"), log_path=tmp_path / "engine.log")
 
     async def long_answer() -> None:
@@ -125,6 +125,7 @@ def test_a_killed_part_of_the_server_is_a_crash_and_leaves_nothing(tmp_path: Pat
 
     async def play() -> None:
         await engine.start()
+        assert engine._process.home._segments, "vLLM's message queues were not found"
         processes = vllm_processes(engine)
         # A stopped engine cannot finish the answer, however late this test comes to its kill.
         os.kill(processes[1], signal.SIGSTOP)
@@ -139,7 +140,7 @@ def test_a_killed_part_of_the_server_is_a_crash_and_leaves_nothing(tmp_path: Pat
         await engine.stop()
 
     asyncio.run(play())
-    assert_nothing_is_left(engine, before)
+    assert_nothing_is_left(engine)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +156,6 @@ def test_a_killed_part_of_the_server_is_a_crash_and_leaves_nothing(tmp_path: Pat
 def test_a_failed_start_says_why_in_one_line(tmp_path: Path, more: dict[str, object],
                                              error: type[StartFailed], part: str) -> None:
     """The server's own reason is quoted, typed, on one line, and no process stays."""
-    before = engine_directories()
     engine = ManagedVllm(tiny_launch(tmp_path / "model", **more))
     with pytest.raises(error) as caught:
         asyncio.run(engine.start())
@@ -163,7 +163,7 @@ def test_a_failed_start_says_why_in_one_line(tmp_path: Path, more: dict[str, obj
     assert part in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 500
-    assert_nothing_is_left(engine, before)
+    assert_nothing_is_left(engine)
 
 
 @pytest.mark.engine
@@ -230,7 +230,6 @@ PACED = (f"sh -c 'sleep 600 | {sys.executable} -m engine_adapter.test_servers.pa
 
 def test_any_command_is_started_with_its_fields_filled_and_leaves_nothing(tmp_path: Path) -> None:
     """Port and knobs go into the command; the answers come from that server; both ends of its pipe go."""
-    before = engine_directories()
     engine = ManagedCommand(CommandTemplate(PACED), knobs=Knobs(64, 2), log_path=tmp_path / "log")
 
     async def play() -> None:
@@ -247,7 +246,7 @@ def test_any_command_is_started_with_its_fields_filled_and_leaves_nothing(tmp_pa
             await anext(engine.generate(GenerateRequest(2, [11] * 5, 6)))
 
     asyncio.run(play())
-    assert_nothing_is_left(engine, before)
+    assert_nothing_is_left(engine)
 
 
 def test_a_port_that_was_taken_in_between_is_left_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,7 +275,6 @@ def test_a_fixed_port_in_use_is_told(tmp_path: Path) -> None:
 
 def test_a_server_that_has_no_such_endpoint_is_ended_again() -> None:
     """It answers /health, but not what is asked of it then: the start fails and leaves nothing."""
-    before = engine_directories()
     script = ("import http.server, sys; H = http.server.SimpleHTTPRequestHandler; "
               "H.translate_path = lambda self, path: \"/dev/null\"; H.log_message = lambda *a: None; "
               "H.do_POST = lambda self: self.send_error(404); "
@@ -285,4 +283,4 @@ def test_a_server_that_has_no_such_endpoint_is_ended_again() -> None:
                             target=HttpTarget(base_url="http://127.0.0.1", model="m"))
     with pytest.raises(UsageError, match="the server has no /v1/completions"):
         asyncio.run(engine.start())
-    assert_nothing_is_left(engine, before)
+    assert_nothing_is_left(engine)
