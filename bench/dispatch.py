@@ -200,9 +200,8 @@ class _Playing:
         self._undecoded.finish()
 
     async def _notice_a_dead_server(self) -> None:
-        if (self._whole is not None and self._recorder.connections_failed
-                and self._recorder.engine_failure is None and not await self._whole.is_alive()):
-            self._recorder.engine_failure = Crashed("the server no longer takes connections")
+        if self._whole is not None and self._recorder.failed and self._recorder.engine_failure is None:
+            self._recorder.engine_failure = await self._whole.death()
 
     async def _ask(self, row: int, request: GenerateRequest) -> None:
         self._recorder.sent(row, self._clock.now_ns())

@@ -11,7 +11,7 @@ import numpy as np
 from bench.read_delay import ReadDelays
 from bench.run import NEVER, ClientHealth, Outcome, Run
 from bench.validity import judge_validity
-from engine_adapter.answer import DecodedAnswer, Failure, FailureKind
+from engine_adapter.answer import DecodedAnswer, Failure
 from engine_adapter.errors import EngineError
 from engine_adapter.step_log import StepLog
 from workloads import Plan
@@ -61,9 +61,9 @@ class RunRecorder:
         self._read_tokens: list[array[int] | None] = [None] * rows
         self._delays = ReadDelays()
         self._sources: Counter[str] = Counter()
-        self._sent = self._finished = self._failed = self._tokens = 0
-        self.connections_failed = False
-        """Whether any request found no server."""
+        self._sent = self._finished = self._tokens = 0
+        self.failed = 0
+        """Requests that ended without success, so far."""
         self.last_read_ns = NEVER
         """When any request last brought a token; NEVER before the first."""
 
@@ -106,7 +106,6 @@ class RunRecorder:
 
     def _note(self, row: int, failure: Failure) -> Outcome:
         self._error[row] = failure.text
-        self.connections_failed = self.connections_failed or failure.kind is FailureKind.CONNECT
         self._status[row] = failure.status or 0
         return Outcome[failure.kind.name]
 
@@ -124,7 +123,7 @@ class RunRecorder:
         self._outcome[row] = outcome
         self.last_sign_ns.pop(row, None)
         self._finished += 1
-        self._failed += outcome is not Outcome.OK
+        self.failed += outcome is not Outcome.OK
 
     def add_steps(self, steps: StepLog) -> None:
         """Engine steps that follow those added before."""
@@ -133,7 +132,7 @@ class RunRecorder:
 
     def progress(self, now_ns: int) -> Progress:
         """Counts so far."""
-        return Progress(len(self.plan), self._sent, self._finished, self._failed, self._tokens,
+        return Progress(len(self.plan), self._sent, self._finished, self.failed, self._tokens,
                         now_ns - self.start_ns)
 
     def run(self, *, cut_short: str = "") -> Run:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from engine_adapter.errors import Crashed
 from engine_adapter.seam import GenerateRequest
 
 
@@ -100,6 +101,6 @@ class AnswersWhole(Protocol):
         """Open so many connections, so that the first requests need not."""
         ...
 
-    async def is_alive(self) -> bool:
-        """Whether new requests can still reach it."""
+    async def death(self) -> Crashed | None:
+        """Why new requests can no longer reach it; None while they can."""
         ...

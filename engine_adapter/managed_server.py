@@ -13,7 +13,7 @@ from engine_adapter.engine_home import EngineHome
 from engine_adapter.errors import Crashed, EngineError
 from engine_adapter.http.engine import HttpEngine
 from engine_adapter.http.target import HttpTarget
-from engine_adapter.knobs import Knobs
+from engine_adapter.knobs import KnobLimits, Knobs
 from engine_adapter.live_server import LiveServer
 from engine_adapter.processes import is_running
 from engine_adapter.seam import Applied, EngineInfo, GenerateRequest, TokenEvent
@@ -29,6 +29,8 @@ _NOTICED_WITHIN_S = 0.25
 _ENDS_WITHIN_S = 5.0
 """A killed process closes its connections some time before it is seen to have ended."""
 _HOST = "127.0.0.1"
+_NO_LIMIT = 1 << 30
+"""What a command's server cannot be set to shows only when it is started."""
 
 
 class ManagedServer(ServerFront[ServedEngine]):
@@ -75,8 +77,9 @@ class ManagedServer(ServerFront[ServedEngine]):
     def step_log(self) -> StepLog:
         return StepLog() if self._behind is None else self._behind.step_log()
 
-    async def is_alive(self) -> bool:
-        return self._behind is not None and await self._crash() is None
+    async def death(self) -> Crashed | None:
+        self._served()
+        return await self._crash()
 
     async def stop(self) -> None:
         try:
@@ -118,7 +121,7 @@ class ManagedServer(ServerFront[ServedEngine]):
         scheduler = process.home.block.plugin_pid
         if scheduler and not is_running(scheduler):
             how = "its engine's process ended"
-        elif await self._behind.is_alive() and not await process.has_ended(within_s=_NOTICED_WITHIN_S):
+        elif await self._behind.death() is None and not await process.has_ended(within_s=_NOTICED_WITHIN_S):
             return None
         elif await process.has_ended(within_s=_ENDS_WITHIN_S):
             how = process.how_it_ended()
@@ -177,17 +180,19 @@ class ManagedVllm(ManagedServer):
 class ManagedCommand(ManagedServer):
     """Any server that a command starts in the foreground; knobs are set by starting it anew.
 
-    `knobs` fill the template's fields and are what the engine says it has; they are not read back.
+    `knobs` fill the template's fields and are what the engine says it has, where the command sets both
+    token budget and active sequences; they are not read back. `baseline` stands for the engine's own
+    default, and is by default the knobs themselves.
     """
 
     def __init__(self, template: CommandTemplate, *, target: HttpTarget | None = None,
-                 knobs: Knobs | None = None, log_path: Path | None = None,
+                 knobs: Knobs | None = None, baseline: Knobs | None = None, log_path: Path | None = None,
                  start_deadline_s: float = 900.0, clock: Clock | None = None) -> None:
         super().__init__(target=target, log_path=log_path, start_deadline_s=start_deadline_s, clock=clock)
         if target is None and not template.mentions("port"):
             raise UsageError("--server-command does not mention {port}: give --base-url with the address "
                              "that the server will listen on")
-        self._template, self._knobs = template, knobs
+        self._template, self._knobs, self._baseline = template, knobs, baseline or knobs
 
     @property
     def knobs_in_template(self) -> frozenset[str]:
@@ -197,8 +202,13 @@ class ManagedCommand(ManagedServer):
     async def start(self) -> EngineInfo:
         info = await super().start()
         named = ", ".join(sorted(self.knobs_in_template)) or "none"
-        return replace(info, knobs=self._knobs, live_knobs_note=(
+        info = replace(info, live_knobs_note=(
             f"this server's settings change only when it is started anew; its command sets: {named}"))
+        if self._knobs is None or not {"token_budget", "max_seqs"} <= self.knobs_in_template:
+            return info
+        longest = info.max_model_len or _NO_LIMIT
+        return replace(info, knobs=self._knobs, default_knobs=self._baseline,
+                       limits=KnobLimits(_NO_LIMIT, _NO_LIMIT, longest))
 
     def _chooses_port(self) -> bool:
         return self._template.mentions("port")

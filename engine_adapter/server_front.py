@@ -53,8 +53,8 @@ class ServerFront(Generic[E]):
     async def metrics(self) -> ServerMetrics | None:
         return await self._served().metrics()
 
-    async def is_alive(self) -> bool:
-        return self._behind is not None and await self._behind.is_alive()
+    async def death(self) -> Crashed | None:
+        return await self._served().death()
 
     def _served(self) -> E:
         if self._behind is None:

@@ -128,15 +128,15 @@ class HttpEngine:
         """What the server counts about itself; None where it shows nothing that is known here."""
         return None if self._plane is None else await self._plane.metrics()
 
-    async def is_alive(self) -> bool:
-        """Whether it still takes connections."""
+    async def death(self) -> Crashed | None:
+        """Why it takes no connections any more; None while it does."""
         if self._pool is None:
-            return False
+            return Crashed("the connection to the server is closed")
         try:
             self._pool.discard(await self._pool.connect())
-        except OSError:
-            return False
-        return True
+        except OSError as error:
+            return Crashed(f"the server no longer takes connections ({error.strerror or error})")
+        return None
 
     def _composed(self, dialect: Dialect, request: GenerateRequest) -> HttpAnswer:
         assert self._pool is not None
