@@ -108,8 +108,8 @@ class CommandMaker:
     def _make(self, knobs: Knobs | None) -> Engine:
         self._made += 1
         return ManagedCommand(
-            self._template, target=self._target, knobs=knobs, log_path=_log_path(self._logs, self._made),
-            start_deadline_s=self._ready_timeout_s)
+            self._template, target=self._target, knobs=knobs, baseline=self._baseline,
+            log_path=_log_path(self._logs, self._made), start_deadline_s=self._ready_timeout_s)
 
 
 class RemoteMaker:
