@@ -67,8 +67,10 @@ async def probe(ask: Ask, dialect: Dialect, *, vocab_size: int, tokenizer: TextT
         simpler = _without_what_it_refused(dialect, failure.text)
         if simpler is None:
             return Probed(asked, vocab_size, decoded.token_count_source, None, (), failure.text)
+        was_ids = dialect.token_ids
         dialect, refused = simpler
-        gave_up.append(refused)
+        # Without token ids everything else is tried again: it was not at fault.
+        gave_up = [refused] if was_ids and not dialect.token_ids else [*gave_up, refused]
     overhead = None if decoded.prompt_tokens is None else decoded.prompt_tokens - _PROMPT
     if not dialect.token_ids:
         dialect = replace(dialect, words=await _fitted_words(ask, dialect, vocab_size, tokenizer))

@@ -116,6 +116,7 @@ def test_a_server_without_token_ids_gets_words_of_the_same_length() -> None:
     async def use(engine: HttpEngine, server: ScriptedServer) -> None:
         info = await engine.start()
         assert info.fingerprint["prompts"] == "text"
+        assert info.fingerprint["refused"] == ["token ids"]
         assert info.fingerprint["prompt_overhead_tokens"] == 7
         answer = await engine.answer(GenerateRequest(1, list(range(10, 117)), 2))
         assert answer.decode().prompt_tokens == 107
