@@ -16,11 +16,11 @@ MIN_ACHIEVED_RATE = 0.97
 """Requests must be sent at this share of the planned rate at least, and places of a closed loop be
 filled for this share of the time."""
 READ_DELAY_FLOOR_NS = 5_000_000
-MERGED_SHARE = 0.005
+MERGED_SHARE = 0.001
 """Messages stamped by the kernel have the right times however late they are read, unless several are read
-at once. More than this share touches a 99th percentile, if it was a client this late that joined them."""
-SATURATED_CPU = 0.95
-"""Of one core: beyond it a single-threaded client has no time of its own left."""
+at once. More than this share shows in a 99th percentile, if it was a client this late that joined them."""
+SATURATED_CPU = 0.9
+"""Of one core: beyond it a single-threaded client is late more and more often."""
 SHORT_PROMPTS_SHARE = 0.02
 """Prompts may differ in total by so much from their planned lengths before it is noted."""
 _MORE_CPU = "give it a CPU core of its own, or more --workers"
