@@ -12,7 +12,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 KEEP_PYTHON = $(if $(filter file,$(origin PYTHON)),--keep-python)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tune test lint clean study-live-fresh study-independent
+.PHONY: help setup tune test lint clean study-live-fresh study-independent study-client
 
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -36,6 +36,9 @@ study-live-fresh: setup ## Compare live budgets with freshly started engines (9 
 
 study-independent: setup ## Compare tune bench with a measurement written without it (7 minutes)
 	@.venv/bin/python docs/studies/independent.py
+
+study-client: setup ## Compare tune bench and vllm bench serve with the truth of a paced server (3 minutes)
+	@.venv/bin/python docs/studies/client_accuracy.py
 
 clean: ## Remove .venv and everything built; the bundled model stays in the user's cache
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

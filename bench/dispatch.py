@@ -188,6 +188,7 @@ class _Playing:
             cut_short = False
         finally:
             self._slots.free(answer.end_ns)
+            self._recorder.over(row)
             del self._answers[row]
             self._requests.pop(row, None)
             self._undecoded.put(row, answer, cut_short=cut_short)

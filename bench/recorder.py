@@ -60,6 +60,7 @@ class RunRecorder:
         self._read_ns: list[array[int] | None] = [None] * rows
         self._read_tokens: list[array[int] | None] = [None] * rows
         self._delays = ReadDelays()
+        self._awaited: set[int] = set()
         self._sources: Counter[str] = Counter()
         self._sent = self._finished = self._tokens = 0
         self.failed = 0
@@ -86,6 +87,11 @@ class RunRecorder:
         tokens.append(num_tokens)
         self.last_sign_ns[row] = self.last_read_ns = at_ns
         self._tokens += num_tokens
+
+    def over(self, row: int) -> None:
+        """The stream of request `row` is over; what it held follows with `answered`."""
+        self._awaited.add(row)
+        self._finished += 1
 
     def answered(self, row: int, end_ns: int, answer: DecodedAnswer, *, cut_short: bool = False) -> None:
         """The whole of request `row`, which is over; `cut_short` when this client ended it."""
@@ -122,7 +128,10 @@ class RunRecorder:
         self._end_ns[row] = at_ns
         self._outcome[row] = outcome
         self.last_sign_ns.pop(row, None)
-        self._finished += 1
+        if row in self._awaited:
+            self._awaited.remove(row)
+        else:
+            self._finished += 1
         self.failed += outcome is not Outcome.OK
 
     def add_steps(self, steps: StepLog) -> None:

@@ -230,3 +230,18 @@ def test_a_blocked_client_says_so_and_still_reads_true_times() -> None:
     assert (read >= first).all()
     # Without the kernel's stamps the first of them would be 150 ms late.
     assert np.percentile(read - end, 90) < 50e6
+
+
+def test_progress_never_shows_more_in_flight_than_the_cap() -> None:
+    """A stream that is over is not in flight, even while nobody has looked into it yet."""
+    seen: list[int] = []
+
+    async def run() -> None:
+        server = ScriptedServer(by_row(lambda row: GOOD))
+        async with server, engine_for(server.base_url) as (engine, info):
+            await play(plan_of(300, rate_rps=float("inf")), engine, info, clock=WallClock(), salt="x",
+                       max_concurrency=7, on_progress=lambda progress: seen.append(progress.in_flight))
+
+    asyncio.run(run())
+    assert seen
+    assert max(seen) <= 7
