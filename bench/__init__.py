@@ -12,14 +12,19 @@ from bench.fluidity import (
     fluidity_of_requests,
 )
 from bench.goodput import GoodputRules
+from bench.merge import merge_runs
 from bench.prefill_curve import Deadlines, PrefillCurve, measure_prefill_curve
 from bench.recorder import Progress, RunRecorder
 from bench.run import NEVER, ClientHealth, Outcome, Run, Validity
+from bench.select import select_rows
+from bench.shards import ShardRecorder
+from bench.stages import stage_figures
 from bench.store import load_head, load_run, save_run
 from bench.summary import Figure, Summary, summarise
 from bench.sustainability import Sustainability, sustainable
 from bench.token_times import TokenArrivals
 from bench.validity import judge_validity
+from bench.workers import play_sharded
 
 __all__ = [
     "CATALOG",
@@ -37,6 +42,7 @@ __all__ = [
     "Progress",
     "Run",
     "RunRecorder",
+    "ShardRecorder",
     "Summary",
     "Sustainability",
     "TokenArrivals",
@@ -50,9 +56,13 @@ __all__ = [
     "load_head",
     "load_run",
     "measure_prefill_curve",
+    "merge_runs",
     "metric_and_stat",
     "play",
+    "play_sharded",
     "save_run",
+    "select_rows",
+    "stage_figures",
     "summarise",
     "sustainable",
 ]

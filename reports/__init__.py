@@ -1,8 +1,8 @@
 """Shows what was measured: one HTML file, Markdown or JSON of a study or of runs, and the last screen.
 
 Public: `render`, `write_report`, `FORMATS` (files); `load_study`, `Study`, `load_view`, `view_run`,
-`RunView`, `judgement_from`, `Judgement`, `load_imported` (what reports read); `study_screen`, `run_screen`,
-`imported_screen` (terminal).
+`RunView`, `judgement_from`, `Judgement`, `load_imported`, `load_capacity` (what reports read);
+`study_screen`, `capacity_screen`, `run_screen`, `imported_screen` (terminal).
 Nothing is imported before it is used: jinja2, rich and plotly stay out of `tune --help`.
 """
 
@@ -10,6 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from reports.capacity_file import load_capacity
+    from reports.capacity_terminal import capacity_screen
     from reports.imported_terminal import imported_screen
     from reports.rendering import FORMATS, load_imported, render, write_report
     from reports.run_view import RunView, load_view, view_run
@@ -22,8 +24,10 @@ __all__ = [
     "Judgement",
     "RunView",
     "Study",
+    "capacity_screen",
     "imported_screen",
     "judgement_from",
+    "load_capacity",
     "load_imported",
     "load_study",
     "load_view",
@@ -38,6 +42,7 @@ _HOME = {
     "FORMATS": "rendering", "load_imported": "rendering", "render": "rendering", "write_report": "rendering",
     "RunView": "run_view", "load_view": "run_view", "view_run": "run_view",
     "Judgement": "study", "Study": "study", "judgement_from": "study_file", "load_study": "study_file",
+    "capacity_screen": "capacity_terminal", "load_capacity": "capacity_file",
     "imported_screen": "imported_terminal", "run_screen": "terminal", "study_screen": "terminal",
 }
 

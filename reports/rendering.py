@@ -7,6 +7,8 @@ from typing import Any, Literal, get_args
 
 from bench.files import write_text
 from bench.foreign import ImportedResult, load_results
+from reports.capacity_file import CAPACITY_FILE, load_capacity
+from reports.capacity_report import capacity_document, capacity_view
 from reports.comparison import compare, traded
 from reports.document import Document
 from reports.evidence import Evidence, gather
@@ -23,11 +25,12 @@ from workloads.errors import EvidenceError, UsageError
 Format = Literal["html", "md", "json"]
 FORMATS: tuple[str, ...] = get_args(Format)
 SCHEMA_VERSION = 1
+_STUDY_FILES = (STUDY_FILE, CAPACITY_FILE)
 
 
 def render(paths: Sequence[Path], format: str) -> str:
-    """The report of one study (its directory or `recommendation.json`), of runs side by side, or of
-    result files of other load generators.
+    """The report of one study (its directory, `recommendation.json` or `capacity.json`), of runs side by
+    side, or of result files of other load generators.
 
     `format` is html, md or json. Raises UsageError for an unknown format, for a mixture and for a
     path that does not exist; EvidenceError for a path that is neither study nor run.
@@ -36,17 +39,14 @@ def render(paths: Sequence[Path], format: str) -> str:
         raise UsageError(f"unknown report format {format!r}; known: {', '.join(FORMATS)}")
     if not paths:
         raise UsageError("name a study directory or at least one run directory")
-    studies = [path for path in paths if path.name == STUDY_FILE or (path / STUDY_FILE).exists()]
+    studies = [path for path in paths if path.name in _STUDY_FILES
+               or any((path / name).exists() for name in _STUDY_FILES)]
     if studies and len(paths) > 1:
         raise UsageError(
             f"{studies[0]} is a study and is reported alone; to compare runs name their directories"
         )
     if studies:
-        study = load_study(studies[0])
-        evidence = gather(study)
-        if format == "json":
-            return _json(_study_view(study, evidence))
-        return _written(study_document(study, evidence), format)
+        return _study(studies[0], format)
     if imported := load_imported(paths):
         if format == "json":
             return _json(imported_view(imported))
@@ -65,7 +65,7 @@ def load_imported(paths: Sequence[Path]) -> tuple[ImportedResult, ...]:
 
     Raises UsageError for a mixture with directories, and what `load_results` raises.
     """
-    files = [path for path in paths if path.is_file() and path.name != STUDY_FILE]
+    files = [path for path in paths if path.is_file() and path.name not in _STUDY_FILES]
     if not files:
         return ()
     if len(files) < len(paths):
@@ -82,6 +82,18 @@ def write_report(paths: Sequence[Path], format: str, output: Path) -> Path:
     if not output.name:
         raise UsageError("give --output a file name, as in --output report.html")
     return write_text(output, render(paths, format))
+
+
+def _study(path: Path, format: str) -> str:
+    if path.name == CAPACITY_FILE or (path / CAPACITY_FILE).exists():
+        capacity = load_capacity(path)
+        return _json(capacity_view(capacity)) if format == "json" else _written(
+            capacity_document(capacity), format)
+    study = load_study(path)
+    evidence = gather(study)
+    if format == "json":
+        return _json(_study_view(study, evidence))
+    return _written(study_document(study, evidence), format)
 
 
 def _written(document: Document, format: str) -> str:

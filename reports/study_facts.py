@@ -31,8 +31,10 @@ def setting_facts(chosen: Setting) -> Facts:
             meaning = meaning[meaning.find("(") :]
         facts.append((label, f"{knob_value(value)} {meaning}".strip()))
     if chosen.config_file:
-        use = f"{chosen.config_file} (vllm serve --config {chosen.config_file})"
-        facts.append(("Configuration file", use))
+        # A command of the user's own has no use for vLLM's flag.
+        is_vllm = chosen.serve_command.startswith("vllm ")
+        use = f" (vllm serve --config {chosen.config_file})" if is_vllm else ""
+        facts.append(("Configuration file", chosen.config_file + use))
     return Facts(tuple(facts))
 
 
@@ -87,7 +89,7 @@ def workload_facts(study: Study) -> Facts:
 
 def environment_facts(study: Study) -> Facts:
     """Engine, model, machine and what the study cost; each group of values on one line."""
-    facts = list(_lines(study.environment))
+    facts = list(fact_lines(study.environment))
     facts += [
         (label, text)
         for label, value, text in (
@@ -100,7 +102,7 @@ def environment_facts(study: Study) -> Facts:
     return Facts(tuple(facts))
 
 
-def _lines(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def fact_lines(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """One line for each value; the plain values of a group share its line, groups within follow it."""
     for name, value in values.items():
         label = _LINES.get(name, capitalised(name.replace("_", " ")))
@@ -112,7 +114,7 @@ def _lines(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if plain:
             words = (f"{key.removesuffix('_bytes').replace('_', ' ')} {said}" for key, said in plain.items())
             yield label, "; ".join(words)
-        yield from _lines({key: item for key, item in value.items() if isinstance(item, dict)})
+        yield from fact_lines({key: item for key, item in value.items() if isinstance(item, dict)})
 
 
 def _said(name: str, value: object) -> str:

@@ -109,7 +109,8 @@ def _objective(item: Mapping[str, Any]) -> Objective:
     )
 
 
-def _figures(value: object) -> Figures | None:
+def figures_from(value: object) -> Figures | None:
+    """One run as a study stores it; None for anything else."""
     data = mapping(value)
     if not data:
         return None
@@ -133,9 +134,9 @@ def _setting(value: object) -> Setting | None:
         knobs=mapping(data.get("knobs")),
         serve_command=text(data.get("serve_command")),
         config_file=text(data.get("config_file")),
-        search=_figures(data.get("search")),
-        confirmed=_figures(data.get("confirmed")),
-        attempts=tuple(run for run in map(_figures, mappings(data.get("attempts"))) if run),
+        search=figures_from(data.get("search")),
+        confirmed=figures_from(data.get("confirmed")),
+        attempts=tuple(run for run in map(figures_from, mappings(data.get("attempts"))) if run),
         effective_knobs=mapping(data.get("effective_knobs")),
         note=text(data.get("note")) or text(mapping(data.get("confirmed")).get("note")),
     )
@@ -148,7 +149,7 @@ def _trial(item: Mapping[str, Any]) -> Trial:
         source=text(item.get("source")),
         outcome=text(item.get("outcome")) or "unfinished",
         capacity_rps=number(item.get("capacity_rps")),
-        runs=tuple(run for run in map(_figures, mappings(item.get("runs"))) if run),
+        runs=tuple(run for run in map(figures_from, mappings(item.get("runs"))) if run),
         seconds=number(item.get("seconds")),
         note=text(item.get("note")),
     )

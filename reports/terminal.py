@@ -24,7 +24,7 @@ from reports.study_facts import serve_note
 from reports.study_report import confirmation_doubt, ended, verdict_line
 from reports.study_tables import compared_values, objective_cell, objective_name, slo_table
 
-_STYLES: dict[Tone, str] = {"": "", "good": "green", "bad": "red", "muted": "dim"}
+STYLES: dict[Tone, str] = {"": "", "good": "green", "bad": "red", "muted": "dim"}
 _COMMAND_WIDTH = 76
 _STUDY_ROWS = ("capacity_rps", "p99_tbt_ms", "max_tbt_ms", "fluidity_p10", "median_ttft_ms", "p90_ttft_ms",
                "output_throughput", "failed")
@@ -40,7 +40,7 @@ def study_screen(study: Study, files: Mapping[str, str]) -> RenderableType:
     an empty one: what is missing is said.
     """
     status, tone, sentence = verdict_line(study)
-    parts: list[RenderableType] = [Text.assemble((status, f"bold {_STYLES[tone]}".strip()), f". {sentence}")]
+    parts: list[RenderableType] = [Text.assemble((status, f"bold {STYLES[tone]}".strip()), f". {sentence}")]
     warnings = [*map(ended, study.warnings), *filter(None, [confirmation_doubt(study)])]
     parts += [Text(f"Warning: {warning}", style="yellow") for warning in warnings]
     if study.recommended is not None:
@@ -51,14 +51,14 @@ def study_screen(study: Study, files: Mapping[str, str]) -> RenderableType:
     else:
         parts += _compared(comparison, with_trade=not same_setting(study))
     if study.slo:
-        parts.append(_rich_table(slo_table(study)))
+        parts.append(rich_table(slo_table(study)))
     if study.recommended is not None and study.recommended.serve_command:
         lines: list[RenderableType] = [Text(shell_lines(study.recommended.serve_command))]
         if note := serve_note(study):
             how, _, command = note.partition(": ")
             lines.append(Text(f"{how}:\n{shell_lines(command)}", style="dim"))
         parts.append(_titled("Serve with", Group(*lines)))
-    return _spaced([*parts, *_files(files)])
+    return spaced([*parts, *file_lines(files)])
 
 
 def run_screen(view: RunView, judgement: Judgement | None, files: Mapping[str, str]) -> RenderableType:
@@ -76,7 +76,7 @@ def run_screen(view: RunView, judgement: Judgement | None, files: Mapping[str, s
     parts.append(figures if view.completed else Text("No request succeeded: there are no figures."))
     if view.stages:
         parts.append(Text.assemble(("Stages", "bold"), " (rates in requests/s, times in ms)"))
-        parts.append(_rich_table(narrow_stage_table(view.stages)))
+        parts.append(rich_table(narrow_stage_table(view.stages)))
     about = {"Tokens": view.tokens, "Client": view.client,
              "The server's own counters, warm-up included": view.server}
     parts += [_titled(title, _facts(facts)) for title, facts in about.items() if facts]
@@ -85,7 +85,7 @@ def run_screen(view: RunView, judgement: Judgement | None, files: Mapping[str, s
         for result in judgement.objectives:
             objectives.add_row(Text(objective_name(result)), _cell(objective_cell(result)))
         parts.append(objectives)
-    return _spaced([*parts, *_files(files)])
+    return spaced([*parts, *file_lines(files)])
 
 
 def _doubts(view: RunView) -> list[RenderableType]:
@@ -145,7 +145,8 @@ def _table(*columns: str, right: Sequence[int] = ()) -> Table:
     return made
 
 
-def _rich_table(source: DocumentTable) -> Table:
+def rich_table(source: DocumentTable) -> Table:
+    """A table of a document for the terminal."""
     made = _table(*source.columns, right=tuple(source.numeric))
     for row in source.rows:
         made.add_row(*map(_cell, row))
@@ -153,7 +154,7 @@ def _rich_table(source: DocumentTable) -> Table:
 
 
 def _cell(cell: Cell) -> Text:
-    return Text(cell.text, style=_STYLES[cell.tone])
+    return Text(cell.text, style=STYLES[cell.tone])
 
 
 def _facts(facts: Mapping[str, str]) -> RenderableType:
@@ -167,14 +168,16 @@ def _titled(title: str, content: RenderableType) -> RenderableType:
     return Group(Text(title, style="bold"), Padding(content, (0, 0, 0, 2)))
 
 
-def _files(files: Mapping[str, str]) -> list[RenderableType]:
+def file_lines(files: Mapping[str, str]) -> list[RenderableType]:
+    """What was written and where, under a heading; nothing where nothing was."""
     if not files:
         return []
     width = max(map(len, files))
     return [_titled("Files", Text("\n".join(f"{name:<{width}}  {path}" for name, path in files.items())))]
 
 
-def _spaced(parts: Sequence[RenderableType]) -> RenderableType:
+def spaced(parts: Sequence[RenderableType]) -> RenderableType:
+    """The parts with a blank line between them."""
     # rich tables bring their own blank lines; text needs one between paragraphs.
     spaced: list[RenderableType] = []
     for part, following in zip(parts, [*parts[1:], None], strict=True):

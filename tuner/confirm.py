@@ -69,7 +69,10 @@ class Confirmer:
     async def _fresh(self, knobs: Knobs, config: Path, rates: list[float], purpose: str) -> Confirmation:
         progress = self._progress
         progress.trial, progress.knobs = None, knobs
-        progress.say(f"starting a fresh engine from {config.name}")
+        # A server that runs already only takes the settings.
+        fresh = self._study.config.server["kind"] != "remote"
+        progress.say(f"starting a fresh engine from {config.name}" if fresh
+                     else f"setting the server as in {config.name}")
         try:
             info = await self._measurer.open_config(config)
         except EngineError as error:
@@ -80,7 +83,7 @@ class Confirmer:
                                                        f"the engine runs {runs_now}")
         runs: list[Measured] = []
         for rate in rates:
-            progress.say(f"confirming in a fresh engine: {config.stem}")
+            progress.say(f"confirming{' in a fresh engine' if fresh else ''}: {config.stem}")
             progress.rate_rps = rate
             runs += await self._measurer.measure_valid(knobs, rate, seed=self._seed, purpose=purpose,
                                                        factor=RUN_FACTOR)

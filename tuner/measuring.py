@@ -161,6 +161,8 @@ class Measurer:
                 return await self.open(self._maker.with_knobs(knobs))
         assert self._info is not None
         if knobs is not None and self._info.knobs != knobs:
+            if not self._info.live_knobs:
+                return await self.open(self._maker.with_knobs(knobs))
             try:
                 applied = await self.engine.apply(knobs)
             except NeedsRestart as why:
@@ -263,8 +265,8 @@ def thin_margin(measured: Measured) -> str:
     if not (measured.holds and near):
         return ""
     key = min(near, key=lambda name: near[name])
-    return (f"{key} holds by only {100 * near[key]:.1f} % of its limit: longer runs (--run-seconds) would "
-            f"tell whether it lasts")
+    return (f"thin margin: {key} holds by only {100 * near[key]:.1f} % of its limit: longer runs "
+            f"(--run-seconds) would tell whether it lasts")
 
 
 def figures_of(summary: Summary) -> dict[str, float | None]:

@@ -63,6 +63,8 @@ class RunSpec:
     """Nothing is sent later than this after the start."""
     workers: int = 1
     """Processes that send; more than one needs a server."""
+    address: str | None = None
+    """Of the server, where it runs already; None where an engine is started."""
     request_timeout_s: float = 120.0
     label: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -153,7 +155,8 @@ class _Measuring:
 
     async def prepare(self) -> EngineInfo:
         """The engine, started and under the knobs asked for."""
-        self._say("starting the engine")
+        address = self._spec.address
+        self._say("starting the engine" if address is None else f"connecting to {address}")
         started = info = await self._engine.start()
         self._spec.plan.check_fits(info.max_model_len)
         knobs = started.knobs
@@ -210,8 +213,9 @@ class _Measuring:
             before_start=watch.begin, step_log=self._engine.step_log)
 
     async def stop(self) -> None:
-        """End the engine that is up."""
-        self._say("stopping the engine")
+        """End the engine that is up, or let go of the server."""
+        address = self._spec.address
+        self._say("stopping the engine" if address is None else f"disconnecting from {address}")
         await self._engine.stop()
 
     async def _take_deadlines(self, info: EngineInfo) -> EngineInfo:

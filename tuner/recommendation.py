@@ -64,7 +64,7 @@ def _verdict(study: Study, best: TrialRecord | None, default: TrialRecord | None
     if not (confirmed and confirmed["holds"]):
         return "not_confirmed", (f"{best.knobs.label()} met the SLO in the search, but not in a freshly "
                                  "started engine; run longer (--run-seconds) or relax the SLO")
-    what = f"{confirmed['capacity_rps']:.3g} req/s" if confirmed["capacity_rps"] else "the SLO"
+    what = f"{confirmed['capacity_rps'] or confirmed['rate_rps']:.3g} req/s"
     if default is not None and best.knobs == default.knobs:
         return "default_is_best", f"no setting beat the engine's default, which carries {what} within the SLO"
     return "recommended", f"{best.knobs.label()} carries {what} within the SLO{_against(study, default)}"

@@ -60,7 +60,9 @@ class _Tuning:
         progress.max_trials = study.config.max_trials
         if study.state.confirmation is not None:
             return study.result()
-        progress.say("starting the engine")
+        server = study.config.server
+        progress.say(f"connecting to {server['target']['base_url']}" if server["kind"] == "remote"
+                     else "starting the engine")
         info = await self._measurer.open_capacity()
         self._check(info)
         if study.state.deadlines is None:
@@ -105,6 +107,9 @@ class _Tuning:
         if self._study.config.server["kind"] == "remote":
             state.warn("the settings were proved on the server that was searched, not on freshly started "
                        "ones")
+        if self._study.config.server["kind"] == "command":
+            state.warn("the largest values that were to be tried stand for the engine's default: what its "
+                       "command would choose by itself is not known")
         if not info.live_knobs:
             state.warn(f"knobs are not live, every setting gets an engine of its own: {info.live_knobs_note}")
 
@@ -149,6 +154,8 @@ class _Tuning:
             token_budgets=budgets,
             max_seqs=seqs,
             thresholds=space.thresholds if config.thresholds is None else config.thresholds,
+            # No field of a command says it.
+            adaptive=(False,) if config.server["kind"] == "command" else space.adaptive,
         )
         return space.including(*(knobs for knobs, _ in self._first_settings(default)))
 

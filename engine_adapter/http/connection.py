@@ -35,23 +35,19 @@ class Response:
     `bodies[i]` came at `stamps_ns[i]` after lying in the socket for `late_ns[i]`.
     """
 
-    __slots__ = ("_parser", "bodies", "broken", "bytes_in_head", "content_encoding", "content_type", "end_ns",
+    __slots__ = ("_parser", "bodies", "broken", "bytes_in_head", "content_encoding", "end_ns",
                  "failure_kind", "framed", "keep_alive", "late_ns", "on_end", "on_last_event", "over",
                  "stamp_late_ns", "stamp_ns", "stamps_ns", "status")
 
     def __init__(self, on_end: Callable[[], None], on_last_event: Callable[[], None]) -> None:
         """`on_end` is called once, when it is over; `on_last_event` when [DONE] was seen before that."""
         self.on_end, self.on_last_event = on_end, on_last_event
-        self.restart()
-
-    def restart(self) -> None:
-        """As if nothing had come yet."""
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
         self.bodies: list[bytes] = []
         self.stamps_ns: list[int] = []
         self.late_ns: list[int] = []
         self.status = 0
-        self.content_type = self.content_encoding = ""
+        self.content_encoding = ""
         self.framed = False
         """Whether the body has an end of its own, a length or a last chunk."""
         self.keep_alive = False
@@ -95,8 +91,6 @@ class Response:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         match name.lower():
-            case b"content-type":
-                self.content_type = value.decode("latin-1").lower()
             case b"content-encoding":
                 self.content_encoding = value.decode("latin-1").lower().strip()
             case b"content-length" | b"transfer-encoding":
@@ -128,9 +122,12 @@ def _nothing() -> None:
 class Connection(Protocol):
     """One connection, at most one request at a time."""
 
-    fresh: bool
-    """No request has gone over it yet."""
     closed: bool
+
+    @property
+    def has_sent_all(self) -> bool:
+        """Whether nothing of the last request is still to be sent."""
+        ...
 
     def exchange(self, response: Response, payload: bytes) -> None:
         """Send `payload`; what comes back goes into `response`."""
@@ -144,7 +141,7 @@ class PlainConnection:
 
     def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop,
                  on_idle_end: Callable[["Connection"], None]) -> None:
-        self.fresh, self.closed = True, False
+        self.closed = False
         self._sock, self._loop, self._on_idle_end = sock, loop, on_idle_end
         self._recvmsg = sock.recvmsg
         self._response: Response | None = None
@@ -152,8 +149,11 @@ class PlainConnection:
         stamp_reads(sock)
         loop.add_reader(sock.fileno(), self._readable)
 
+    @property
+    def has_sent_all(self) -> bool:
+        return not self._unsent
+
     def exchange(self, response: Response, payload: bytes) -> None:
-        self.fresh = False
         self._response = response
         self._unsent = memoryview(payload)
         self._writable()
@@ -218,14 +218,17 @@ class TlsConnection(asyncio.Protocol):
     """The same over TLS, on asyncio's transport."""
 
     def __init__(self, on_idle_end: Callable[["Connection"], None]) -> None:
-        self.fresh, self.closed = True, False
+        self.closed = False
         self._on_idle_end = on_idle_end
         self._response: Response | None = None
         self._transport: asyncio.Transport | None = None
 
+    @property
+    def has_sent_all(self) -> bool:
+        return self._transport is not None and not self._transport.get_write_buffer_size()
+
     def exchange(self, response: Response, payload: bytes) -> None:
         assert self._transport is not None
-        self.fresh = False
         self._response = response
         self._transport.write(payload)
 

@@ -164,7 +164,8 @@ class HttpAnswer:
             self._timer.cancel()
             self._timer = None
         if connection is not None:
-            if response.broken is None and response.keep_alive and not connection.closed:
+            whole = response.broken is None and connection.has_sent_all
+            if whole and response.keep_alive and not connection.closed:
                 self._pool.keep(connection)
             else:
                 self._pool.discard(connection)

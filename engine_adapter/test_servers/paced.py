@@ -45,8 +45,7 @@ def main(arguments: list[str] | None = None) -> None:
         # Nothing here makes reference cycles that outlive a connection; a collection would be a stall.
         gc.freeze()
         gc.disable()
-        with contextlib.suppress(KeyboardInterrupt):
-            loop.run()
+        loop.run()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -75,7 +74,7 @@ def _at_least_one(text: str) -> int:
 
 
 def _leave(number: int, frame: Any) -> None:
-    raise KeyboardInterrupt
+    sys.exit(0)
 
 
 def _allow_many_connections() -> None:

@@ -161,6 +161,8 @@ def bench(
         control_block=control_block, target=target,
         request_timeout_s=flags.above_zero("--request-timeout", request_timeout),
         ready_timeout_s=server_ready_timeout)
+    if workers > 1 and source.kind == "embedded":
+        raise UsageError("--workers needs a server: give --base-url or --server vllm")
     rules_asked = flags.goodput_rules(goodput)
     with_curve = flags.wants_fluidity(
         fluidity, remote=source.kind == "remote", curve_given=prefill_curve is not None, slo=slo,
@@ -179,6 +181,7 @@ def bench(
         prefill_curve=None if prefill_curve is None else load_prefill_curve(Path(prefill_curve)),
         request_timeout_s=request_timeout, max_concurrency=max_concurrency, workers=workers,
         dispatch_for_s=last_send_s(plan, asked),
+        address=source.target.base_url if source.kind == "remote" and source.target is not None else None,
         label=label, metadata=flags.metadata_of(metadata),
     )
     saving = save_result or save_detailed or result_dir is not None or result_filename is not None
@@ -239,11 +242,10 @@ def _make_room(directory: "Path", logs: "Path | None", results: "Path | None") -
 def _save_result(one: "OneRun", directory: "Path", name: str | None, *, detailed: bool) -> "Path":
     from datetime import datetime
 
-    from bench.files import write_json
-    from tuner.result_file import request_lists, result_name
+    from tuner.result_file import result_name, write_result
 
     path = directory / (name or result_name(one.run, datetime.now().astimezone()))
-    write_json(path, one.as_dict() | (request_lists(one.run) if detailed else {}))
+    write_result(path, one.as_dict(), one.run if detailed else None)
     return path
 
 

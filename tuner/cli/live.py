@@ -55,9 +55,9 @@ class StudyDisplay(LiveConsole):
         if (left := time_left(progress, int(self.elapsed_s))) is not None:
             head.append(f"   {left}", style="dim")
         parts: list[RenderableType] = [head]
-        if progress.knobs is not None and progress.rate_rps is not None:
-            parts.append(Text(f"now: {progress.knobs.label()} at {progress.rate_rps:.3g} req/s"
-                              + _counts(progress)))
+        if progress.rate_rps is not None:
+            setting = f"{progress.knobs.label()} at " if progress.knobs is not None else ""
+            parts.append(Text(f"now: {setting}{progress.rate_rps:.3g} req/s{_counts(progress)}"))
         if progress.last is not None:
             parts.append(Text(f"last run: {describe_run(progress.last)}"))
         if progress.incumbent is not None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tuner.engines import EngineSource
-    from tuner.study import Study, StudyConfig
+    from tuner.study import Study
 
 
 def run(
@@ -116,7 +116,9 @@ def run(
         source = source_of(asked, of_server, server_ready_timeout)
         config = config_from_flags(asked, source)
     if dry_run:
-        _print_plan(config, directory)
+        from tuner.dry_run import plan_lines
+
+        typer.echo("\n".join(plan_lines(config, directory, can_search=source.can_search)))
         return
     open_study = Study.resume if resume else Study.create
     study = open_study(directory, config, WallClock())
@@ -142,20 +144,16 @@ def _study_to_resume(home: "Path", name: str | None) -> "Path":
     return studies[-1].parent
 
 
-def _print_plan(config: "StudyConfig", directory: "Path") -> None:
-    from tuner.dry_run import plan_lines
-
-    typer.echo("\n".join(plan_lines(config, directory)))
-
-
 def _find_capacity(study: "Study", source: "EngineSource", *, as_json: bool) -> int:
     import json
 
     from rich.console import Console
 
+    from bench.files import jsonable
     from engine_adapter.clock import WallClock
-    from tuner.capacity import CAPACITY_FILE, EXIT_CODES, find_capacity
-    from tuner.cli.capacity_screen import capacity_lines
+    from reports import capacity_screen, load_capacity, write_report
+    from tuner.capacity import CAPACITY_FILE, find_capacity
+    from tuner.capacity_result import EXIT_CODES
     from tuner.cli.interrupts import Interrupted, run_interruptible
     from tuner.cli.live import StudyDisplay
     from tuner.progress import StudyProgress
@@ -171,10 +169,13 @@ def _find_capacity(study: "Study", source: "EngineSource", *, as_json: bool) -> 
                 clock=WallClock(), progress=progress))
     except Interrupted:
         return _interrupted(study, console)
-    console.print("\n".join(capacity_lines(result, study.directory / CAPACITY_FILE)),
-                  markup=False, highlight=False, soft_wrap=True)
+    files = {what: str(study.directory / name) for what, name in
+             {"report": "report.html", "result": CAPACITY_FILE, "all runs": "runs"}.items()}
+    console.print(capacity_screen(load_capacity(study.directory), files))
     if as_json:
-        typer.echo(json.dumps(result, indent=2))
+        typer.echo(json.dumps(jsonable(result), indent=2, allow_nan=False))
+    # Last: a full disk must not take the answer off the screen.
+    write_report([study.directory], "html", study.directory / "report.html")
     return EXIT_CODES[result["verdict"]]
 
 
@@ -190,6 +191,7 @@ def _tune(study: "Study", source: "EngineSource", *, as_json: bool) -> int:
 
     from rich.console import Console
 
+    from bench.files import jsonable
     from engine_adapter.clock import WallClock
     from reports import load_study, study_screen, write_report
     from tuner.cli.interrupts import Interrupted, run_interruptible
@@ -211,7 +213,7 @@ def _tune(study: "Study", source: "EngineSource", *, as_json: bool) -> int:
         return _interrupted(study, console)
     console.print(study_screen(load_study(study.directory), _files(study)))
     if as_json:
-        typer.echo(json.dumps(result, indent=2))
+        typer.echo(json.dumps(jsonable(result), indent=2, allow_nan=False))
     # Last: a full disk must not take the answer off the screen.
     write_report([study.directory], "html", study.directory / "report.html")
     return EXIT_CODES[result["verdict"]]

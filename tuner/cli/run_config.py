@@ -51,11 +51,10 @@ def config_from_flags(asked: Mapping[str, Any], source: EngineSource) -> StudyCo
     if not source.can_search and (fixed := [name for name in _CHOICES if name in asked]):
         raise UsageError(f"this server's settings cannot be changed, only its capacity can be found: leave "
                          f"out --{fixed[0].replace('_', '-')}")
-    named = {"token_budget", "max_num_seqs"} <= set(asked)
-    if source.kind == "command" and not (source.can_search and named):
-        raise UsageError("to search, --server-command must mention {token_budget} and {max_seqs}, and "
-                         "--token-budget and --max-num-seqs must say what to try")
     choices = {field: parse_choices(asked[flag]) for flag, field in _CHOICES.items() if flag in asked}
+    if source.kind == "command" and source.can_search:
+        # What the command has no field for cannot be tried.
+        choices.setdefault("thresholds", ())
     budgets, seqs = choices.get("token_budgets"), choices.get("max_seqs")
     for flag, values in (("--token-budget", budgets), ("--max-num-seqs", seqs)):
         if values and values[0] < 1:

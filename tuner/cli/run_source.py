@@ -26,30 +26,25 @@ _SECRETS = ("api_key_env", "api_key_file", "header")
 def source_of(asked: Mapping[str, Any], server: Mapping[str, Any], ready_timeout_s: float) -> EngineSource:
     """By the flags of the command; UsageError where they contradict one another."""
     load = options.workload_from_options(asked.get("preset"), asked.get("workload"))
-    budgets, seqs = _choices(asked, "token_budget"), _choices(asked, "max_num_seqs")
     command = server["server_command"]
     target = target_from_options(**{name: server[name] for name in TARGET_FLAGS}, model=asked.get("model"),
                                  started_here=command is not None)
-    knobs = KnobsAsked()
-    if command is not None:
-        # The search starts from the largest values that are to be tried, as an engine's own default is.
-        knobs = KnobsAsked(
-            token_budget=max(budgets, default=None), max_seqs=max(seqs, default=None),
-            long_prefill_token_threshold=0 if "{long_prefill_token_threshold}" in command else None,
-            policy="fcfs" if "{scheduling_policy}" in command else None)
+    knobs = KnobsAsked() if command is None else _first_knobs(CommandTemplate(command), asked)
     source = engine_source(
         load, knobs, {name: asked.get(name) for name in LAUNCH_FLAGS}, config=None, server=server["server"],
         server_command=command, control_block=server["control_block"], target=target,
         request_timeout_s=asked.get("request_timeout", 120.0), ready_timeout_s=ready_timeout_s)
     if source.launch is None:
         return source
+    budgets = _choices(asked, "token_budget")
     return replace(source, launch=replace(source.launch, ceiling_budget=max(budgets, default=0)))
 
 
 def resumed_source(saved: StudyConfig, asked: Mapping[str, Any], server: Mapping[str, Any],
                    ready_timeout_s: float) -> EngineSource:
     """The saved one, with the key and the headers, which are never saved, from the flags."""
-    again = [name for name in SERVER_FLAGS if name not in _SECRETS and server[name] not in (None, False)]
+    again = [name for name in SERVER_FLAGS if name not in _SECRETS and server[name] is not None
+             and (server[name] is not False or name == "ignore_eos")]
     if again:
         raise UsageError(f"the study knows its server: leave out --{again[0].replace('_', '-')} to go on "
                          f"with it, or start a new study")
@@ -57,8 +52,11 @@ def resumed_source(saved: StudyConfig, asked: Mapping[str, Any], server: Mapping
     target = None
     if "target" in facts:
         shown = {name: value for name, value in facts["target"].items() if name != "header_names"}
-        target = HttpTarget.from_secret_dict(shown | secrets_from_options(
-            **{name: server[name] for name in _SECRETS}))
+        secrets = secrets_from_options(**{name: server[name] for name in _SECRETS})
+        if missing := sorted(set(facts["target"]["header_names"]) - set(secrets["headers"])):
+            raise UsageError(f"the study sent a header {missing[0]}, whose value was not saved: give it "
+                             f"again with --header {missing[0]}=VALUE")
+        target = HttpTarget.from_secret_dict(shown | secrets)
     template = CommandTemplate(facts["command"]) if "command" in facts else None
     baseline = None
     if template is not None and saved.token_budgets and saved.max_seqs:
@@ -68,6 +66,37 @@ def resumed_source(saved: StudyConfig, asked: Mapping[str, Any], server: Mapping
         kind=facts["kind"], launch=saved.launch, target=target, template=template, baseline=baseline,
         control_block=None if block is None else Path(block), ready_timeout_s=ready_timeout_s,
         request_timeout_s=asked.get("request_timeout", saved.request_timeout_s))
+
+
+def _first_knobs(template: CommandTemplate, asked: Mapping[str, Any]) -> KnobsAsked:
+    """Where a search over a command starts: at the largest values that are to be tried, as an engine's own
+    default is. Nothing for a command without fields. UsageError where fields and flags do not fit."""
+    fields = {"token_budget": "--token-budget", "max_seqs": "--max-num-seqs"}
+    choices = {name: _choices(asked, flag.removeprefix("--").replace("-", "_"))
+               for name, flag in fields.items()}
+    known = [name for name in fields if name in template.knobs]
+    if not known:
+        if template.knobs:
+            raise UsageError("to search, --server-command must mention {token_budget} and {max_seqs}; "
+                             "without any of these fields only the server's capacity is found")
+        return KnobsAsked()
+    for name, flag in fields.items():
+        if name not in known:
+            raise UsageError(f"to search, --server-command must mention {{{name}}} too, and {flag} must say "
+                             f"what to try")
+        if not choices[name]:
+            raise UsageError(f"--server-command mentions {{{name}}}: say with {flag} what to try")
+    budget, seqs = max(choices["token_budget"]), max(choices["max_seqs"])
+    if seqs > budget:
+        raise UsageError(f"--max-num-seqs {seqs} is above every --token-budget: running decodes would be "
+                         f"left out of steps; leave it out")
+    if "long_prefill_token_threshold" in asked and "long_prefill_token_threshold" not in template.knobs:
+        raise UsageError("--long-prefill-token-threshold has no field in --server-command: add "
+                         "{long_prefill_token_threshold} there")
+    return KnobsAsked(
+        token_budget=budget, max_seqs=seqs,
+        long_prefill_token_threshold=0 if "long_prefill_token_threshold" in template.knobs else None,
+        policy="fcfs" if "policy" in template.knobs else None)
 
 
 def _choices(asked: Mapping[str, Any], flag: str) -> tuple[int, ...]:

@@ -62,7 +62,7 @@ def target_from_options(
     """
     if base_url is not None and (host is not None or port is not None):
         raise UsageError("give the server as either --base-url or --host and --port")
-    if base_url is None and started_here:
+    if base_url is None and host is None and port is None and started_here:
         base_url = "http://127.0.0.1"
     if base_url is None and host is None and port is None:
         needless = {"--backend": backend, "--endpoint": endpoint, "--api-key-env": api_key_env,

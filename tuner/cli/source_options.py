@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -29,11 +30,15 @@ def engine_source(
                          "--server-command")
     own = {name: value for name, value in engine.items() if name != "model"} | {"config": config}
     if server_command is not None:
-        _refuse(own, "the command decides how the server starts")
+        _refuse(own | {"control_block": control_block}, "the command decides how the server starts")
         template = CommandTemplate(server_command)
+        _check_fields(template, target)
         return EngineSource(
             kind="command", template=template, target=target, baseline=knobs_for_command(template, knobs),
             ready_timeout_s=ready_timeout_s, request_timeout_s=request_timeout_s)
+    if control_block is not None and not Path(control_block).is_file():
+        raise UsageError(f"--control-block {control_block} does not exist: give the file that the server was "
+                         f"started with")
     if target is not None:
         live = {} if control_block is not None else knobs.as_flags()
         _refuse(own | live, "the server runs already and is measured as it is")
@@ -50,6 +55,19 @@ def engine_source(
     return EngineSource(
         kind=kind, launch=launch_from_options(workload, **engine, ceiling_budget=knobs.token_budget or 0),
         ready_timeout_s=ready_timeout_s)
+
+
+def _check_fields(template: CommandTemplate, target: HttpTarget | None) -> None:
+    """Refuse a command of which port or model are not known, or are said twice."""
+    port = None if target is None else urlsplit(target.base_url).port
+    if template.mentions("port") and port is not None:
+        raise UsageError("--server-command mentions {port}, for which a free one is chosen: leave the port "
+                         "out of --base-url and --port, or write it into the command")
+    if not template.mentions("port") and port is None:
+        raise UsageError("--server-command does not mention {port}: give --base-url with the address and "
+                         "port at which the server will listen")
+    if template.mentions("model") and (target is None or target.model is None):
+        raise UsageError("--server-command mentions {model}: give --model")
 
 
 def knobs_for_command(template: CommandTemplate, asked: KnobsAsked) -> Knobs | None:

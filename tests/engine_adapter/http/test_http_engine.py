@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from engine_adapter.answer import FailureKind
+from engine_adapter.clock import WallClock
 from engine_adapter.contract import EngineContract
 from engine_adapter.errors import Crashed, NeedsRestart, Rejected, StartFailed
 from engine_adapter.http.engine import HttpEngine
+from engine_adapter.http.exchange import HttpAnswer
+from engine_adapter.http.pool import ConnectionPool
 from engine_adapter.http.target import HttpTarget
 from engine_adapter.knobs import Knobs
 from engine_adapter.seam import Engine, EngineInfo, GenerateRequest
@@ -327,3 +330,32 @@ def test_the_request_names_itself_as_every_server_takes_it() -> None:
         assert len(request.headers["x-request-id"]) == 36
 
     with_server(GOOD, use, model="m")
+
+
+def test_a_connection_that_was_answered_early_is_not_used_again() -> None:
+    """A server that refuses before it has read the whole prompt leaves the rest of it in the way."""
+    async def go() -> list[int]:
+        connections = []
+
+        async def refuse_at_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            connections.append(1)
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(response({"error": "too large"}, status=413))
+            await asyncio.sleep(0.05)
+            writer.close()
+
+        server = await asyncio.start_server(refuse_at_once, "127.0.0.1", 0)
+        pool = ConnectionPool(HttpTarget(base_url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
+        for _ in range(2):
+            request = b"POST / HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n" + b"x" * 20_000_000
+            answer = HttpAnswer(request, pool, clock=WallClock(), tokens_of_text=None, cleaned=str)
+            answer.send()
+            await answer.wait()
+            failure = answer.decode().failure
+            assert failure is not None
+            assert failure.status == 413
+        pool.close()
+        server.close()
+        return connections
+
+    assert len(asyncio.run(go())) == 2
