@@ -22,13 +22,14 @@ class ReadDelays:
         self._merged = 0
 
     def add(self, late_ns: Sequence[int], merged: Sequence[bool]) -> None:
-        """Of the messages of one answer."""
+        """Of the messages of one answer. The last one is not counted as merged: servers send usage and
+        [DONE] together with it, and a moment later at most."""
         if late_ns:
             delays = np.array(late_ns, dtype=np.int64)
             buckets = (np.log(delays + 1.0) * _BUCKETS_PER_E).astype(np.int64)
             np.add.at(self._counts, np.minimum(buckets, _BUCKETS - 1), 1)
             self._longest_ns = max(self._longest_ns, int(delays.max()))
-            self._merged += sum(merged)
+            self._merged += sum(merged[:-1])
 
     def health(self, base: ClientHealth) -> ClientHealth:
         """`base` with these delays; unchanged when there are none, or none was ever told."""

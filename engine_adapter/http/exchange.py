@@ -88,14 +88,15 @@ class HttpAnswer:
             return DecodedAnswer([], [], None, failure, None, "events", [], [])
         stamps = [response.stamps_ns[read] for read in content.message_read]
         # The kernel stamps a read with its newest byte: what came before that in one read may be older.
-        # What follows the last token, usage and [DONE], servers send together with it.
         merged = [earlier == later for earlier, later in itertools.pairwise(stamps)]
+        after = [*response.stamps_ns[1:], -1]
+        last = bool(stamps) and after[content.message_read[-1]] == stamps[-1]
         return DecodedAnswer(
             read_ns=stamps, read_tokens=content.message_tokens, finish_reason=content.finish_reason,
             failure=failure, prompt_tokens=content.prompt_tokens,
             token_count_source=content.token_count_source,
             late_ns=[response.late_ns[read] for read in content.message_read],
-            merged=[*merged, False] if stamps else [],
+            merged=[*merged, last] if stamps else [],
         )
 
     def body(self) -> bytes:

@@ -30,7 +30,7 @@ def test_percentiles_are_right_to_a_percent(delays: list[int]) -> None:
 def test_delays_that_nobody_told_are_unknown_not_zero() -> None:
     """Over TLS the kernel's time is not to be had: None, and only the merged share is known."""
     histogram = ReadDelays()
-    histogram.add([0, 0, 0, 0], [True, False, False, False])
+    histogram.add([0, 0, 0, 0], [True, False, False, True])
     assert histogram.health(ClientHealth(loop_lag_p99_ns=5)) == ClientHealth(
         loop_lag_p99_ns=5, merged_share=0.25)
     assert ReadDelays().health(ClientHealth()) == ClientHealth()
