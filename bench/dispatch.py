@@ -11,8 +11,9 @@ import numpy as np
 
 from bench.decoding import DecodeQueue
 from bench.loop_health import LagTicker, quiet_gc
+from bench.prompts import Prompts
 from bench.recorder import Progress, RunRecorder
-from bench.run import Int32, Int64, Outcome, Run
+from bench.run import Int64, Outcome, Run
 from bench.run_meta import run_meta
 from bench.slots import Slots
 from engine_adapter.answer import Answer, AnswersWhole, FailureKind
@@ -65,9 +66,7 @@ async def play(
                        max_concurrency=max_concurrency,
                        dispatch_for_ns=None if dispatch_for_s is None else int(dispatch_for_s * 1e9))
     chosen = (np.arange(len(plan)) if rows is None else rows).tolist()
-    # Building a long prompt takes longer than an event loop may be busy, so all are built first.
-    prompts = {row: np.array(plan.prompt_token_ids(row, vocab_size=info.vocab_size, salt=salt), np.int32)
-               for row in chosen}
+    prompts = Prompts(plan, chosen, vocab_size=info.vocab_size, salt=salt)
     await playing.open_connections(len(chosen))
     with quiet_gc():
         await playing.through(prompts, start)
@@ -109,7 +108,7 @@ class _Playing:
             at_once = int((self._plan.intended_ns == self._plan.intended_ns[0]).sum())
             await self._whole.connect(min(cap, requests, max(at_once, READY_CONNECTIONS)))
 
-    async def through(self, prompts: dict[int, Int32], start: Callable[[], Awaitable[int]] | None) -> None:
+    async def through(self, prompts: Prompts, start: Callable[[], Awaitable[int]] | None) -> None:
         """Play it all; whatever happens, no task is left and what the engine logged is kept."""
         ticker = LagTicker(self._clock)
         self._recorder.start_ns = self._clock.now_ns() + LEAD_NS if start is None else await start()
@@ -147,12 +146,12 @@ class _Playing:
             self._error = self._error or error
             self._over.set()
 
-    async def _dispatch(self, prompts: dict[int, Int32]) -> None:
+    async def _dispatch(self, prompts: Prompts) -> None:
         start_ns = self._recorder.start_ns
-        for row, prompt in prompts.items():
+        for row in prompts.rows:
             intended_ns = int(self._plan.intended_ns[row]) + start_ns
             # Before the wait, not after it: the request is ready when its time comes.
-            request = GenerateRequest(row, prompt.tolist(), int(self._plan.output_len[row]))
+            request = GenerateRequest(row, prompts.take(row), int(self._plan.output_len[row]))
             answer = None if self._whole is None else self._whole.compose(request)
             if not self._closed_loop:
                 await self._clock.sleep_until(intended_ns)

@@ -113,48 +113,58 @@ def fluid_token_rate(arrivals: TokenArrivals) -> float | None:
     each request is left out and starts its deadlines. Requests of one token are excluded. None
     when no request is left, or when so many answers came in one read that no deadline is too short.
     """
-    arrivals = arrivals.select(arrivals.num_tokens() >= 2)
-    if not len(arrivals):
+    rated = arrivals.num_tokens() >= 2
+    if not rated.any():
         return None
-    longest_gap = np.nanmax(arrivals.longest_message_gap_ns(), initial=0)
+    longest_gap = np.nanmax(arrivals.longest_message_gap_ns()[rated], initial=0)
     longest_ns = max(1, int(longest_gap))  # at the longest gap nothing is late
     near: list[int] = []
-    if (every := len(arrivals) // _SAMPLE) > 1:
+    if (every := int(rated.sum()) // _SAMPLE) > 1:
         # Where a part of the requests ends is close to where all of them do: two looks around it settle most.
-        few = arrivals.select(np.arange(len(arrivals)) % every == 0)
-        guess = _shortest_deadline_ns(few, longest_ns, [])
+        few = rated & (np.cumsum(rated) % every == 0)
+        guess = _shortest_deadline_ns(arrivals, few, longest_ns, [])
         near = [round(guess * share) for share in (1.01, 0.99)]
-    shortest_ns = _shortest_deadline_ns(arrivals, longest_ns, near)
+    shortest_ns = _shortest_deadline_ns(arrivals, rated, longest_ns, near)
     return 1e9 / shortest_ns if shortest_ns > 1 else None
 
 
-def _shortest_deadline_ns(arrivals: TokenArrivals, longest_ns: int, first_looks: Sequence[int]) -> int:
-    """The smallest decode deadline, up to `longest_ns`, that enough of the requests reach."""
-    shortest_ns, looks = 1, list(reversed(first_looks))
-    needed = -(-len(arrivals) * RATE_SHARE.numerator // RATE_SHARE.denominator)
+def _shortest_deadline_ns(arrivals: TokenArrivals, rated: Bool, longest_ns: int,
+                          first_looks: Sequence[int]) -> int:
+    """The smallest decode deadline, up to `longest_ns`, that enough of the `rated` requests reach."""
+    shortest_ns, looks, open_ = 1, list(reversed(first_looks)), rated.copy()
+    needed = -(-int(rated.sum()) * RATE_SHARE.numerator // RATE_SHARE.denominator)
     # Fluidity does not fall with the deadline. So a request that passes is settled for every
     # longer deadline, one that fails for every shorter one; only the others are looked at again.
     while shortest_ns < longest_ns:
         look = looks.pop() if looks else 0
         middle_ns = look if shortest_ns <= look < longest_ns else (shortest_ns + longest_ns) // 2
-        passes = _reaches_rate_fluidity(arrivals, middle_ns)
+        passes = _reaches_rate_fluidity(arrivals, open_, middle_ns)
         count = int(passes.sum())
         if count >= needed:
             longest_ns = middle_ns
-            arrivals = arrivals.select(passes)
+            open_ = passes
         else:
             shortest_ns = middle_ns + 1
             needed -= count
-            arrivals = arrivals.select(~passes)
+            open_ &= ~passes
     return shortest_ns
 
 
-def _reaches_rate_fluidity(arrivals: TokenArrivals, decode_deadline_ns: int) -> Bool:
-    # A first token that is due when it came neither misses nor saves anything: it only adds to the total.
-    found = fluidity_of_requests(arrivals, arrivals.at_ns[arrivals.offsets[:-1]], decode_deadline_ns)
+def _reaches_rate_fluidity(arrivals: TokenArrivals, open_: Bool, decode_deadline_ns: int) -> Bool:
+    """Which of the requests that are still `open_` reach the fluidity of the rate at this deadline."""
+    passes = np.zeros(len(arrivals), dtype=np.bool_)
     allowed = 1 - RATE_FLUIDITY
-    kept: Bool = found.missed * allowed.denominator <= (found.total - 1) * allowed.numerator
-    return kept
+    for start, end in arrivals.parts():
+        chosen = start + np.flatnonzero(open_[start:end])
+        if not len(chosen):
+            continue
+        part = arrivals.part(start, end).select(open_[start:end])
+        # A first token that is due when it came neither misses nor saves anything: it only adds to the
+        # total.
+        found = fluidity_of_requests(part, part.at_ns[part.offsets[:-1]], decode_deadline_ns)
+        kept = found.missed * allowed.denominator <= (found.total - 1) * allowed.numerator
+        passes[chosen[kept]] = True
+    return passes
 
 
 def _late_reads(part: TokenArrivals, first_due_ns: Int64, decode_deadline_ns: int) -> tuple[Int64, Int64]:

@@ -42,6 +42,7 @@ class Summary:
         self.deadlines = deadlines
         self.goodput = goodput
         self._samples: dict[str, Samples] = {}
+        self._told: dict[str, Any] | None = None
 
     def figure(self, metric: str, stat: str | None = None) -> Figure:
         """The figure that the catalog knows under these names; UsageError for names it does not know.
@@ -61,7 +62,15 @@ class Summary:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able: the keys of `vllm bench serve` unchanged, then ours; None where there is nothing."""
-        return summary_dict(self)
+        if self._told is None:
+            self._told = summary_dict(self)
+        return dict(self._told)
+
+    def let_go(self) -> None:
+        """Keep the figures and drop what they were made of, as large as the run; it is made again if asked."""
+        self._samples.clear()
+        for cached in ("arrivals", "fluidity", "_tpot", "_kept", "_per_request", "_specials"):
+            self.__dict__.pop(cached, None)
 
     @property
     def duration_s(self) -> float | None:

@@ -27,6 +27,8 @@ _TIMES = (
     *(("scheduling_delay", stat, "scheduling_delay") for stat in ("median", "p99", "max")),
     *(("schedule_lag", stat, "schedule_lag") for stat in ("p50", "p99", "max")),
 )
+_SECOND_NS = 1_000_000_000
+_BLOCK_READS = 1 << 20
 _FIGURES: dict[str, tuple[str, str | None]] = {
     **{f"{stat}_{name}_ms": (metric, stat) for metric, stat, name in _TIMES},
     "longest_stall_ms": ("stall", "max"),
@@ -158,8 +160,15 @@ def _delivery(run: Run) -> dict[str, float | None]:
 
 def _busiest_second(run: Run) -> float | None:
     """Most output tokens of successful requests within one second, counted from the start of the run."""
-    chosen = np.repeat(run.ok, np.diff(run.reads_offset))
-    if not chosen.any():
+    if not run.ok.any():
         return None
-    seconds = (run.read_ns[chosen] - run.start_ns) // 1_000_000_000
-    return float(np.bincount(seconds - seconds.min(), weights=run.read_tokens[chosen]).max())
+    begin_ns = min(run.start_ns, int(run.read_ns.min()))
+    totals = np.zeros(int((run.read_ns.max() - begin_ns) // _SECOND_NS) + 1)
+    counts = np.diff(run.reads_offset)
+    # Row by row in blocks: a long run has millions of reads.
+    for rows in np.array_split(np.arange(len(run)), len(run.read_ns) // _BLOCK_READS + 1):
+        low, high = run.reads_offset[rows[0]], run.reads_offset[rows[-1] + 1]
+        chosen = np.repeat(run.ok[rows], counts[rows])
+        seconds = (run.read_ns[low:high][chosen] - begin_ns) // _SECOND_NS
+        totals += np.bincount(seconds, weights=run.read_tokens[low:high][chosen], minlength=len(totals))
+    return float(totals.max())

@@ -185,6 +185,7 @@ class _Measuring:
                 task.uncancel()
             run, interrupted = recorder.run(cut_short="interrupted"), True
         run = await watch.end(run)
+        del recorder  # of a long run it is as large as the run
         stages = tuple(stage_figures(run, self._deadlines, spec.goodput))
         run = after_ramp_up(run)
         summary = summarise(run, deadlines=self._deadlines, goodput=spec.goodput)
@@ -192,6 +193,7 @@ class _Measuring:
         if self._deadlines is not None:
             write_json(spec.directory / CURVE_FILE, self._deadlines.curve.as_dict())
         judgement = None if spec.slo is None else spec.slo.judge(summary)
+        summary.let_go()
         return OneRun(spec, run, summary, judgement, tuple(self._warnings), interrupted, stages)
 
     async def _played(self, info: EngineInfo, recorder: RunRecorder | ShardRecorder, watch: ServerWatch,

@@ -240,3 +240,12 @@ def test_repr_tells_the_reader_of_a_failed_assert_what_ran(run_of: RunOf) -> Non
     line = repr(run_of([STEADY] * 3, warmups=1, meta={"workload": {"name": "cpu"}}))
     assert line.startswith("<Run cpu @ 10 rps | 2 ok 0 failed 1 warm-up | ttft p50 200")
     assert "valid" in line
+
+
+def test_figures_outlive_what_they_were_made_of(run_of: RunOf) -> None:
+    """After letting go the JSON is the same, and single figures can still be asked for."""
+    summary = summarise(run_of([[(100, 1), (120, 2), (150, 1)]] * 40))
+    told, gap = summary.as_dict(), summary.figure("tbt", "max")
+    summary.let_go()
+    assert summary.as_dict() == told
+    assert summary.figure("tbt", "max") == gap
