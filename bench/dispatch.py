@@ -30,6 +30,8 @@ UNWIND_SECONDS = 10.0
 """Cancelled requests get this long to leave a dead engine; then they are left behind."""
 READY_CONNECTIONS = 8
 """Opened before the first request, so that opening them is in nobody's time to first token."""
+REFUSALS_OF_A_DEAD_SERVER = 3
+"""Requests in a row that found no server, after which it is asked whether it is there at all."""
 SILENCES_OF_A_HUNG_SERVER = 2
 """Request timeouts without a token from anybody, after which a server that only times out is left."""
 
@@ -201,7 +203,9 @@ class _Playing:
 
     async def _notice_a_dead_server(self) -> None:
         if self._whole is not None and self._recorder.failed and self._recorder.engine_failure is None:
-            self._recorder.engine_failure = await self._whole.death()
+            death = await self._whole.death()
+            if death is not None:
+                self._engine_failed(death)
 
     async def _ask(self, row: int, request: GenerateRequest) -> None:
         self._recorder.sent(row, self._clock.now_ns())
@@ -253,6 +257,8 @@ class _Playing:
                 else:
                     self._requests[row].cancel()
                 del signs[row]
+            if self._recorder.refused_in_a_row >= REFUSALS_OF_A_DEAD_SERVER:
+                await self._notice_a_dead_server()
             due_ns = min(signs.values(), default=now_ns) + self._timeout_ns
             # Not at each possible deadline: with many requests that would be a wake-up a token.
             await self._clock.sleep_until(max(due_ns, now_ns + self._timeout_ns // 50 + 1))

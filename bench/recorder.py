@@ -11,7 +11,7 @@ import numpy as np
 from bench.read_delay import ReadDelays
 from bench.run import NEVER, ClientHealth, Outcome, Run
 from bench.validity import judge_validity
-from engine_adapter.answer import DecodedAnswer, Failure
+from engine_adapter.answer import DecodedAnswer, Failure, FailureKind
 from engine_adapter.errors import EngineError
 from engine_adapter.step_log import StepLog
 from workloads import Plan
@@ -65,6 +65,8 @@ class RunRecorder:
         self._sent = self._finished = self._tokens = 0
         self.failed = 0
         """Requests that ended without success, so far."""
+        self.refused_in_a_row = 0
+        """Requests that found no server, since the last that did."""
         self.last_read_ns = NEVER
         """When any request last brought a token; NEVER before the first."""
 
@@ -106,12 +108,16 @@ class RunRecorder:
         if answer.prompt_tokens is not None:
             self._prompt_tokens[row] = answer.prompt_tokens
         outcome = Outcome.OK
+        if answer.failure is None or answer.failure.kind is not FailureKind.CONNECT:
+            self.refused_in_a_row = 0
         if answer.failure is not None:
             outcome = Outcome.CUT_SHORT if cut_short else self._note(row, answer.failure)
         self.ended(row, end_ns, outcome)
 
     def _note(self, row: int, failure: Failure) -> Outcome:
         self._error[row] = failure.text
+        if failure.kind is FailureKind.CONNECT:
+            self.refused_in_a_row += 1
         self._status[row] = failure.status or 0
         return Outcome[failure.kind.name]
 

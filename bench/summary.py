@@ -67,7 +67,8 @@ class Summary:
         return dict(self._told)
 
     def let_go(self) -> None:
-        """Keep the figures and drop what they were made of, as large as the run; it is made again if asked."""
+        """Keep the figures, drop what they were made of, which is as large as the run; asked for again it is
+        made again."""
         self._samples.clear()
         for cached in ("arrivals", "fluidity", "_tpot", "_kept", "_per_request", "_specials"):
             self.__dict__.pop(cached, None)

@@ -10,9 +10,12 @@ import pytest
 from bench import CATALOG, Outcome, load_run, summarise, validity
 from bench.recorder import COUNT_SOURCES
 from engine_adapter.answer import FailureKind
+from engine_adapter.servers.command_template import KNOB_FIELDS
 from tests.test_docs import PAGES, first_column, quoted, rows
+from tests.tuner.test_capacity import config as capacity_config
+from tests.tuner.test_capacity import seek
 from tests.tuner.test_tuning import config, tune
-from tuner import one_run, recommendation
+from tuner import capacity_result, one_run, recommendation
 from tuner.cli import main
 from tuner.dry_run import plan_lines
 from tuner.one_run import OneRun
@@ -90,8 +93,8 @@ def test_the_limits_of_validity_are_the_codes() -> None:
         f"{percent(validity.LATE_READ_SHARE_OF_TTFT)} of the median TTFT",
         f"at least {percent(validity.MIN_ACHIEVED_RATE)} of the planned rate",
         f"at least {percent(validity.MIN_ACHIEVED_RATE)} of the time",
-        f"{ms(validity.READ_DELAY_FLOOR_NS)}, if more than {percent(validity.MERGED_SHARE)} of them were read "
-        f"together with a later one",
+        f"{ms(validity.READ_DELAY_FLOOR_NS)}, if more than {percent(validity.MERGED_SHARE)} of them were "
+        f"read together with a later one",
         f"at most {percent(validity.SATURATED_CPU)} of a core",
     ]
     assert (f"fewer than {validity.FEW_REQUESTS} requests; more than {percent(validity.SHORT_ANSWERS_SHARE)} "
@@ -111,11 +114,28 @@ def test_objectives_in_the_documents_are_read_and_refused_as_they_say() -> None:
 
 def test_exit_codes_are_the_codes() -> None:
     """Every exit code has its row and every verdict its code."""
-    known = {*recommendation.EXIT_CODES.values(), one_run.MISSED, one_run.INVALID, one_run.INTERRUPTED,
+    known = {*recommendation.EXIT_CODES.values(), *capacity_result.EXIT_CODES.values(),
+             one_run.MISSED, one_run.INVALID, one_run.INTERRUPTED,
              main.WRONG_USAGE, main.INTERNAL_ERROR, main.INTERRUPTED, main.BROKEN_PIPE}
     assert [int(row[0]) for row in rows("docs/exit-codes.md", "Exit codes")] == sorted(known)
     verdicts = rows("docs/exit-codes.md", "Verdicts of `tune run`")
     assert {name.strip("`"): int(code) for name, code, _ in verdicts} == recommendation.EXIT_CODES
+    verdicts = rows("docs/exit-codes.md", "Verdicts about a capacity")
+    assert {name.strip("`"): int(code) for name, code, _ in verdicts} == capacity_result.EXIT_CODES
+
+
+def test_the_keys_of_a_capacity_are_all_explained(tmp_path: Path) -> None:
+    """The table has every key of capacity.json; a run in it is described as it is."""
+    result, _ = seek(tmp_path / "s", capacity_config(rate_rps=0.5))
+    assert set(first_column("docs/files.md", "`capacity.json`")) == set(result)
+    (run,) = (row[1] for row in rows("docs/files.md", "`capacity.json`") if row[0] == "`confirmed`")
+    assert {*quoted([run]), "capacity_rps"} == set(result["confirmed"])
+
+
+def test_the_fields_of_a_command_are_all_explained() -> None:
+    """Those that are filled in, in the order of the code."""
+    told = first_column("docs/servers.md", "Servers that Stallfree starts")
+    assert told == [f"{{{name}}}" for name in ("port", "model", *KNOB_FIELDS)]
 
 
 def test_the_files_of_a_study_are_all_described(home: Path) -> None:

@@ -7,14 +7,14 @@ from typing import Any, Literal, Protocol
 
 import yaml
 
-from engine_adapter.command_template import CommandTemplate
 from engine_adapter.embedded import EmbeddedVllm
 from engine_adapter.http.engine import NO_LIVE_KNOBS, HttpEngine
 from engine_adapter.http.target import HttpTarget
 from engine_adapter.knobs import Knobs
-from engine_adapter.live_server import LiveServer
-from engine_adapter.managed_server import ManagedCommand, ManagedVllm
 from engine_adapter.seam import Engine, EngineInfo
+from engine_adapter.servers.command_template import CommandTemplate
+from engine_adapter.servers.live import LiveServer
+from engine_adapter.servers.managed import ManagedCommand, ManagedVllm
 from engine_adapter.vllm_launch import VllmLaunch
 from workloads import UsageError
 

@@ -8,7 +8,7 @@ from engine_adapter.knobs import Knobs
 from tuner.engines import EngineMaker
 from tuner.slo import Slo
 from tuner.study import Study
-from tuner.trial import TrialRecord, TrialRun
+from tuner.trial import Outcome, TrialRecord, TrialRun
 
 SCHEMA_VERSION = 1
 EXIT_CODES = {
@@ -61,6 +61,9 @@ def _verdict(study: Study, best: TrialRecord | None, default: TrialRecord | None
         judged = [r for r in records if not r.outcome.is_bad and r.constraints]
         return ("slo_infeasible", _closest(judged)) if judged else ("no_evidence", _failures(records))
     confirmed = ((study.state.confirmation or {}).get("recommended") or {}).get("confirmed")
+    if confirmed and confirmed["outcome"] == Outcome.CLIENT_LIMITED:
+        return "not_confirmed", (f"{best.knobs.label()} met the SLO in the search, but the measurement of "
+                                 "its freshly started engine cannot be trusted; tune on an idle machine")
     if not (confirmed and confirmed["holds"]):
         return "not_confirmed", (f"{best.knobs.label()} met the SLO in the search, but not in a freshly "
                                  "started engine; run longer (--run-seconds) or relax the SLO")

@@ -1,6 +1,7 @@
 """Which server is measured, and how it is spoken to."""
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,8 @@ Api = Literal["completions", "chat"]
 
 _NOT_OURS = ("n", "best_of", "use_beam_search")
 """Several answers to one prompt have no token times of their own."""
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""A token of RFC 9110, section 5.6.2."""
 _SET_BY_US = ("model", "prompt", "messages", "stream", "max_tokens", "max_completion_tokens")
 
 
@@ -65,7 +68,7 @@ class HttpTarget:
             if name in _NOT_OURS and value not in (1, False, None):
                 raise UsageError(f"--extra-body must not set {name}: one answer for each prompt is measured")
         for name, value in self.headers.items():
-            if any(c in name + value for c in "\r\n\0") or not name.isascii() or ":" in name or not name:
+            if not _HEADER_NAME.fullmatch(name) or any(c in value for c in "\r\n\0"):
                 raise UsageError(f"--header {name!r} is no valid header")
 
     @property

@@ -207,6 +207,36 @@ def test_a_server_that_goes_away() -> None:
     assert not measured.validity.valid
 
 
+def test_a_long_run_does_not_go_on_against_a_server_that_is_gone() -> None:
+    """Minutes of planned load end soon after nobody takes connections any more; the rest was never sent,
+    and what was measured is kept."""
+    async def run() -> Run:
+        server = ScriptedServer(by_row(lambda row: GOOD))
+        await server.__aenter__()
+        engine = HttpEngine(HttpTarget(base_url=server.base_url))
+        info = await engine.start()
+
+        async def go_away() -> None:
+            while len(server.requests) < 10:
+                await asyncio.sleep(0.01)
+            await server.__aexit__(None, None, None)
+
+        leaving = asyncio.create_task(go_away())
+        try:
+            return await asyncio.wait_for(play(
+                plan_of(20_000, rate_rps=100.0), engine, info, clock=WallClock(), salt="x",
+                request_timeout_s=10), 60)
+        finally:
+            await leaving
+            await engine.stop()
+
+    measured = asyncio.run(run())
+    assert measured.ok.sum() >= 8
+    assert "no longer takes connections" in str(measured.engine_failure)
+    assert (measured.outcome == Outcome.NOT_SENT).sum() > 15_000
+    assert any("cut short" in why for why in measured.validity.reasons)
+
+
 def test_a_blocked_client_says_so_and_still_reads_true_times() -> None:
     """The client's loop stands still for 200 ms, of which the server in its own process knows nothing: late
     sends make the run invalid, but no wait of the client gets into TTFT."""

@@ -156,13 +156,13 @@ def bench(
         api_key_env=api_key_env, api_key_file=api_key_file, header=header, extra_body=extra_body,
         ignore_eos=ignore_eos, tokenizer=tokenizer, text_prompts=text_prompts, ca_file=ca_file,
         insecure=insecure, started_here=server_command is not None)
+    if workers > 1 and target is None and server is None:
+        raise UsageError("--workers needs a server: give --base-url or --server vllm")
     source = engine_source(
         load, knobs, engine | {"model": model}, config=config, server=server, server_command=server_command,
         control_block=control_block, target=target,
         request_timeout_s=flags.above_zero("--request-timeout", request_timeout),
         ready_timeout_s=server_ready_timeout)
-    if workers > 1 and source.kind == "embedded":
-        raise UsageError("--workers needs a server: give --base-url or --server vllm")
     rules_asked = flags.goodput_rules(goodput)
     with_curve = flags.wants_fluidity(
         fluidity, remote=source.kind == "remote", curve_given=prefill_curve is not None, slo=slo,

@@ -10,7 +10,8 @@ from engine_adapter.vllm_launch import VllmLaunch
 from workloads import UsageError, Workload, load_workload
 
 Model = Annotated[str | None, typer.Option(
-    help=f"Directory, hub name, or {BUNDLED_MODEL} (bundled; what the preset cpu uses by default).")]
+    help=f"Directory, hub name, or {BUNDLED_MODEL} (bundled; what the preset cpu uses by default). Of a "
+         f"server the name that it lists.")]
 Preset = Annotated[str | None, typer.Option(
     help="Ready-made workload with its SLO: chat, code-completion, cpu, long-doc-qa, mixed, summarisation.")]
 WorkloadFile = Annotated[str | None, typer.Option(

@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli import bench, doctor, export, report, run, selfcheck
+from tuner.cli.help_groups import BENCH_GROUPS, RUN_GROUPS, grouped_help
 from workloads.errors import StallfreeError
 
 WRONG_USAGE = 64
@@ -29,8 +30,8 @@ app = typer.Typer(
     help="Find the scheduler settings of an LLM serving engine that carry the most load while no "
          "reader's stream stalls, and prove them on the real engine.",
 )
-app.command("run")(run.run)
-app.command("bench")(bench.bench)
+app.command("run", cls=grouped_help(RUN_GROUPS))(run.run)
+app.command("bench", cls=grouped_help(BENCH_GROUPS))(bench.bench)
 app.command("report")(report.report)
 app.command("export")(export.export)
 app.command("selfcheck")(selfcheck.selfcheck)

@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engine_adapter.command_template import CommandTemplate
 from engine_adapter.http.target import HttpTarget
 from engine_adapter.knobs import Knobs
+from engine_adapter.servers.command_template import CommandTemplate
 from tuner.cli import engine_options as options
 from tuner.cli.run_config import LAUNCH_FLAGS
 from tuner.cli.server_options import TARGET_FLAGS, secrets_from_options, target_from_options

@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from engine_adapter.command_template import CommandTemplate
 from engine_adapter.http.target import HttpTarget
 from engine_adapter.knobs import Knobs
+from engine_adapter.servers.command_template import CommandTemplate
 from engine_adapter.vllm_launch import VllmLaunch
 from tuner.cli.engine_options import launch_from_options
 from tuner.engines import EngineSource

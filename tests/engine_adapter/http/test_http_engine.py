@@ -334,15 +334,17 @@ def test_the_request_names_itself_as_every_server_takes_it() -> None:
 
 def test_a_connection_that_was_answered_early_is_not_used_again() -> None:
     """A server that refuses before it has read the whole prompt leaves the rest of it in the way."""
-    async def go() -> list[int]:
-        connections = []
+    async def go() -> int:
+        connections: list[asyncio.Task[None]] = []
 
         async def refuse_at_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            connections.append(1)
+            connections.append(asyncio.current_task())  # type: ignore[arg-type]
             await reader.readuntil(b"\r\n\r\n")
             writer.write(response({"error": "too large"}, status=413))
-            await asyncio.sleep(0.05)
+            while await reader.read(1 << 20):
+                pass
             writer.close()
+            await asyncio.gather(writer.wait_closed(), return_exceptions=True)
 
         server = await asyncio.start_server(refuse_at_once, "127.0.0.1", 0)
         pool = ConnectionPool(HttpTarget(base_url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
@@ -355,7 +357,8 @@ def test_a_connection_that_was_answered_early_is_not_used_again() -> None:
             assert failure is not None
             assert failure.status == 413
         pool.close()
+        await asyncio.gather(*connections, return_exceptions=True)
         server.close()
-        return connections
+        return len(connections)
 
-    assert len(asyncio.run(go())) == 2
+    assert asyncio.run(go()) == 2

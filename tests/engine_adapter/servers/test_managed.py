@@ -14,23 +14,23 @@ from pathlib import Path
 
 import pytest
 
-from engine_adapter import managed_server
-from engine_adapter.command_template import CommandTemplate
 from engine_adapter.contract import EngineContract
 from engine_adapter.errors import Crashed, OutOfMemory, StartFailed
 from engine_adapter.http.target import HttpTarget
 from engine_adapter.knobs import Knobs
-from engine_adapter.live_server import LiveServer
-from engine_adapter.managed_server import ManagedCommand, ManagedVllm
 from engine_adapter.processes import marked_processes
 from engine_adapter.seam import Engine, GenerateRequest
+from engine_adapter.servers import managed as managed_server
+from engine_adapter.servers.command_template import CommandTemplate
+from engine_adapter.servers.live import LiveServer
+from engine_adapter.servers.managed import ManagedCommand, ManagedVllm
 from engine_adapter.start_failure import PortInUse
 from engine_adapter.vllm_launch import VllmLaunch
 from tests.engine_adapter.engines import engine_directories, needs_vllm, tiny_launch
-from tests.engine_adapter.servers import children_of
+from tests.engine_adapter.small_servers import children_of
 from workloads.errors import UsageError
 
-ROOT = str(Path(__file__).resolve().parents[2])
+ROOT = str(Path(__file__).resolve().parents[3])
 with_engine = [pytest.mark.engine, needs_vllm, pytest.mark.timeout(300)]
 
 
@@ -189,7 +189,7 @@ _STARTER = """
 import asyncio, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from engine_adapter.managed_server import ManagedVllm
+from engine_adapter.servers.managed import ManagedVllm
 from tests.engine_adapter.engines import tiny_launch
 
 async def main():

@@ -8,17 +8,17 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from engine_adapter.clock import Clock, WallClock
-from engine_adapter.command_template import CommandTemplate
 from engine_adapter.engine_home import EngineHome
 from engine_adapter.errors import Crashed, EngineError
 from engine_adapter.http.engine import HttpEngine
 from engine_adapter.http.target import HttpTarget
 from engine_adapter.knobs import KnobLimits, Knobs
-from engine_adapter.live_server import LiveServer
 from engine_adapter.processes import is_running
 from engine_adapter.seam import Applied, EngineInfo, GenerateRequest, TokenEvent
-from engine_adapter.server_front import ServedEngine, ServerFront
-from engine_adapter.server_process import ServerProcess, free_port
+from engine_adapter.servers.command_template import CommandTemplate
+from engine_adapter.servers.front import ServedEngine, ServerFront
+from engine_adapter.servers.live import LiveServer
+from engine_adapter.servers.process import ServerProcess, free_port
 from engine_adapter.start_failure import PortInUse
 from engine_adapter.step_log import StepLog
 from engine_adapter.vllm_launch import VllmLaunch

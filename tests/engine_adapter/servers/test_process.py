@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from engine_adapter import server_process
 from engine_adapter.engine_home import EngineHome
 from engine_adapter.errors import StartFailed
-from engine_adapter.freed_memory import until_memory_is_back
 from engine_adapter.processes import marked_processes
-from engine_adapter.server_process import ServerProcess, free_port
+from engine_adapter.servers import process as server_process
+from engine_adapter.servers.freed_memory import until_memory_is_back
+from engine_adapter.servers.process import ServerProcess, free_port
 from engine_adapter.start_failure import PortInUse
-from tests.engine_adapter.servers import children_of, small_server
+from tests.engine_adapter.small_servers import children_of, small_server
 
-ROOT = str(Path(__file__).resolve().parents[2])
+ROOT = str(Path(__file__).resolve().parents[3])
 
 
 def assert_nothing_is_left(process: ServerProcess) -> None:
@@ -154,7 +154,7 @@ def test_a_killed_guard_takes_its_server_along() -> None:
 _STARTER = """
 import asyncio, sys
 sys.path.insert(0, sys.argv[1])
-from tests.engine_adapter.servers import small_server
+from tests.engine_adapter.small_servers import small_server
 
 async def main():
     process = small_server("stubborn child")

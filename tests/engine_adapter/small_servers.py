@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from engine_adapter.engine_home import EngineHome
-from engine_adapter.server_process import ServerProcess, free_port
+from engine_adapter.servers.process import ServerProcess, free_port
 
 SCRIPT = '''
 import http.server, os, signal, subprocess, sys, threading, time

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from engine_adapter.engine_home import OUR_ROOT, EngineHome
-from engine_adapter.freed_memory import until_memory_is_back
+from engine_adapter.servers.freed_memory import until_memory_is_back
 from engine_adapter.start_failure import PortInUse, not_ready, start_failure
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ _ASK_EVERY_S = 0.1
 _ASK_TIMEOUT_S = 2.0
 _STOP_DEADLINE_S = 10.0
 # Not with -m: that would need a PYTHONPATH, which the command would inherit.
-_GUARD = f"import sys; sys.path.insert(0, {OUR_ROOT!r}); from engine_adapter.guard import main; main()"
+_GUARD = (f"import sys; sys.path.insert(0, {OUR_ROOT!r}); "
+          f"from engine_adapter.servers.guard import main; main()")
 _READY_PATHS = ("/health", "/v1/models")
 """Tried in this order; the second where a server does not know the first."""
 

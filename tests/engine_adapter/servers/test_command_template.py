@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine_adapter.command_template import CommandTemplate
 from engine_adapter.knobs import Knobs
+from engine_adapter.servers.command_template import CommandTemplate
 from workloads.errors import UsageError
 
 KNOBS = Knobs(512, 32, 128, policy="priority")

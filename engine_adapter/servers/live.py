@@ -14,7 +14,7 @@ from engine_adapter.http.target import HttpTarget
 from engine_adapter.knobs import Knobs
 from engine_adapter.live_knobs import PROBE_NUMBER, LiveKnobs, open_control_block, probe_prompt
 from engine_adapter.seam import Applied, EngineInfo, GenerateRequest
-from engine_adapter.server_front import ServerFront
+from engine_adapter.servers.front import ServerFront
 from engine_adapter.step_log import StepLog
 
 _PUT_BACK_DEADLINE_S = 10.0
