@@ -71,7 +71,7 @@ class Comparison:
     default_failed_down_to_rps: float | None
     """The lowest rate at which the default was judged where it held the SLO at none; else None."""
     refuted: bool
-    """A freshly started engine did not hold the recommendation's SLO."""
+    """The confirmation did not hold the recommendation's SLO."""
 
     def of(self, key: str) -> Difference:
         """The difference in one figure; raises KeyError for a name that is not compared."""
@@ -89,7 +89,7 @@ def compare(study: Study) -> Comparison | None:
     """
     if study.default is None or study.recommended is None:
         return None
-    default, recommended, basis = _alike(study.default, study.recommended)
+    default, recommended, basis = _alike(study)
     if default is None or recommended is None:
         return None
     differences = []
@@ -185,17 +185,23 @@ def optimism(setting: Setting) -> str:
     return f"First in the search, then confirmed: {'; '.join(parts)}.{at}" if parts else ""
 
 
-def _alike(default: Setting, recommended: Setting) -> tuple[Figures | None, Figures | None, str]:
+def _alike(study: Study) -> tuple[Figures | None, Figures | None, str]:
+    default, recommended = study.default, study.recommended
+    assert default is not None, "compare has looked"
+    assert recommended is not None, "compare has looked"
+    # A server that ran already was not started anew for the proof.
+    where = "in freshly started engines" if study.environment.get("fresh_engines", True) else (
+        "on the server that was searched, on new arrivals")
     if default.confirmed and recommended.confirmed:
-        return default.confirmed, recommended.confirmed, "Measured in freshly started engines (confirmation)."
+        return default.confirmed, recommended.confirmed, f"Measured {where} (confirmation)."
     if default.search and recommended.search:
         return (
             default.search,
             recommended.search,
-            "Figures of the search, not confirmed in fresh engines: the best of many trials looks better "
+            "Figures of the search, not confirmed: the best of many trials looks better "
             "than it is.",
         )
-    basis = "One of the two is confirmed in a fresh engine, the other comes from the search."
+    basis = "One of the two is confirmed, the other comes from the search."
     return default.best, recommended.best, basis
 
 

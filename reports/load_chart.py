@@ -58,7 +58,7 @@ def _traces(
         by_rate.setdefault(rate, []).append(value)
     shared = {"legendgroup": shown.name, "yaxis": "y" if panel == 1 else "y2"}
     notes = [f"{shown.name}: {named.label} {named.show(y)} at {_CAPACITY.show(x)}; SLO {run.slo_word}"
-             f"{'; in a fresh engine' if run is shown.setting.confirmed else ''}" for run, x, y in measured]
+             f"{'; in the confirmation' if run is shown.setting.confirmed else ''}" for run, x, y in measured]
     shapes = [shown.marker if run.holds else f"{shown.marker}-open" for run, _, _ in measured]
     fresh = [(x, y) for run, x, y in measured if run is shown.setting.confirmed]
     marker = {"color": shown.colour, "symbol": shapes, "size": 10,
@@ -82,7 +82,7 @@ def _table(series: Sequence[_Series], tbt: ChartMetric, fluid: ChartMetric) -> T
     rows = [
         [shown.name, _CAPACITY.show(run.rate_rps), tbt.quantity.show(run.values.get(tbt.quantity.key)),
          fluid.quantity.show(run.values.get(fluid.quantity.key)), run.slo_word,
-         "fresh engine" if run is shown.setting.confirmed else "search", run.run or NONE]
+         "confirmation" if run is shown.setting.confirmed else "search", run.run or NONE]
         for shown, runs in series for run in runs
     ]
     columns = ("setting", "offered rate", tbt.quantity.label, fluid.quantity.label, "SLO", "measured in",
@@ -95,7 +95,7 @@ def _reading(series: Sequence[_Series], tbt: ChartMetric) -> str:
     told = capitalised("; ".join(parts)) + "." if parts else "No run was judged against the SLO."
     # The rings are drawn for the confirmed runs that carry a figure.
     ringed = any(run is shown.setting.confirmed for shown, runs in series for run, *_ in _measured(runs, tbt))
-    rings = ", ringed ones are from freshly started engines" if ringed else ""
+    rings = ", ringed ones are from the confirmation" if ringed else ""
     return f"{told} Open marks do not hold{rings}; lines join the medians of each rate."
 
 

@@ -133,9 +133,9 @@ def runs_table(study: Study, unlisted: Sequence[UnlistedRun]) -> Table:
     for setting in filter(None, (study.default, study.recommended)):
         for run in (setting.confirmed, *setting.attempts):
             if run:
-                known[run.run] = ("fresh engine", setting.knobs, run)
+                known[run.run] = ("confirmation", setting.knobs, run)
     for item in unlisted:
-        where = "fresh engine" if "-confirm" in item.figures.run else NONE
+        where = "confirmation" if "-confirm" in item.figures.run else NONE
         known[item.figures.run] = (where, item.knobs, item.figures)
     rows: list[list[Cell | str]] = [
         [

@@ -1,6 +1,7 @@
 """Which engine to start for which purpose."""
 
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -100,7 +101,7 @@ class CommandMaker:
         return self._make(_knobs_in(path))
 
     def config_text(self, knobs: Knobs) -> str:
-        return _settings_text(knobs, self._target)
+        return _settings_text(knobs, None if self._target is None else self._target.model)
 
     def serve_command(self, knobs: Knobs) -> str:
         return self._template.shown(knobs, model=None if self._target is None else self._target.model)
@@ -118,37 +119,45 @@ class RemoteMaker:
     def __init__(self, target: HttpTarget, *, control_block: Path | None, probe_timeout_s: float) -> None:
         self._target, self._control_block = target, control_block
         self._probe_timeout_s = probe_timeout_s
+        self._model = target.model
 
     def capacity(self) -> Engine:
         if self._control_block is not None:
-            return LiveServer(self._target, self._control_block)
+            return _LiveWith(self._target, self._control_block, None, self._meet)
         return HttpEngine(self._target, probe_timeout_s=self._probe_timeout_s)
 
     def with_knobs(self, knobs: Knobs) -> Engine:
         if self._control_block is None:
             raise UsageError(NO_LIVE_KNOBS)
-        return _LiveWith(self._target, self._control_block, knobs)
+        return _LiveWith(self._target, self._control_block, knobs, self._meet)
 
     def from_config(self, path: Path) -> Engine:
         return self.with_knobs(_knobs_in(path))
 
     def config_text(self, knobs: Knobs) -> str:
-        return _settings_text(knobs, self._target)
+        return _settings_text(knobs, self._model)
 
     def serve_command(self, knobs: Knobs) -> str:
-        return shlex.join(["vllm", "serve", *([self._target.model] if self._target.model else []),
-                           *knobs.serve_flags()])
+        return shlex.join(["vllm", "serve", *([self._model] if self._model else []), *knobs.serve_flags()])
+
+    def _meet(self, info: EngineInfo) -> None:
+        self._model = info.model
 
 
 class _LiveWith(LiveServer):
-    """A server that runs already, brought to these knobs at `start`; `stop` puts back what it had."""
+    """A server that runs already, brought to these knobs, if any, at `start`; `stop` puts back what it
+    had. `meet` learns what it is."""
 
-    def __init__(self, target: HttpTarget, control_block: Path, knobs: Knobs) -> None:
+    def __init__(self, target: HttpTarget, control_block: Path, knobs: Knobs | None,
+                 meet: Callable[[EngineInfo], None]) -> None:
         super().__init__(target, control_block)
-        self._knobs = knobs
+        self._knobs, self._meet = knobs, meet
 
     async def start(self) -> EngineInfo:
         info = await super().start()
+        self._meet(info)
+        if self._knobs is None:
+            return info
         try:
             return replace(info, knobs=(await self.apply(self._knobs)).knobs)
         except BaseException:
@@ -156,9 +165,9 @@ class _LiveWith(LiveServer):
             raise
 
 
-def _settings_text(knobs: Knobs, target: HttpTarget | None) -> str:
-    model = {"model": target.model} if target is not None and target.model else {}
-    text: str = yaml.safe_dump(model | knobs.serve_config(), sort_keys=False, allow_unicode=True)
+def _settings_text(knobs: Knobs, model: str | None) -> str:
+    named = {"model": model} if model else {}
+    text: str = yaml.safe_dump(named | knobs.serve_config(), sort_keys=False, allow_unicode=True)
     return text
 
 

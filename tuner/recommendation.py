@@ -63,10 +63,10 @@ def _verdict(study: Study, best: TrialRecord | None, default: TrialRecord | None
     confirmed = ((study.state.confirmation or {}).get("recommended") or {}).get("confirmed")
     if confirmed and confirmed["outcome"] == Outcome.CLIENT_LIMITED:
         return "not_confirmed", (f"{best.knobs.label()} met the SLO in the search, but the measurement of "
-                                 "its freshly started engine cannot be trusted; tune on an idle machine")
+                                 "confirmation cannot be trusted; tune on an idle machine")
     if not (confirmed and confirmed["holds"]):
-        return "not_confirmed", (f"{best.knobs.label()} met the SLO in the search, but not in a freshly "
-                                 "started engine; run longer (--run-seconds) or relax the SLO")
+        return "not_confirmed", (f"{best.knobs.label()} met the SLO in the search, but not in the "
+                                 "confirmation; run longer (--run-seconds) or relax the SLO")
     what = f"{confirmed['capacity_rps'] or confirmed['rate_rps']:.3g} req/s"
     if default is not None and best.knobs == default.knobs:
         return "default_is_best", f"no setting beat the engine's default, which carries {what} within the SLO"

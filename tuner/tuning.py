@@ -103,8 +103,9 @@ class _Tuning:
             "live_knobs_note": info.live_knobs_note, "num_kv_blocks": info.num_kv_blocks,
             "kv_block_size": info.kv_block_size, "start_seconds": round(info.start_seconds, 1),
             "fingerprint": info.fingerprint, "limits": asdict(settings.limits), "machine": machine_facts(),
+            "fresh_engines": self._study.config.server["kind"] != "remote",
         }
-        if self._study.config.server["kind"] == "remote":
+        if not state.environment["fresh_engines"]:
             state.warn("the settings were proved on the server that was searched, not on freshly started "
                        "ones")
         if self._study.config.server["kind"] == "command":

@@ -101,7 +101,7 @@ def test_load_shows_every_run_of_both_settings(finished: Path) -> None:
     points = drawn(chart, "default", "recommended")
     assert len(points) == len(chart.data.rows) == 6
     assert [row[2].text for row in chart.data.rows] == [TBT.show(value) for _, value in points]
-    assert [row[5].text for row in chart.data.rows].count("fresh engine") == 2
+    assert [row[5].text for row in chart.data.rows].count("confirmation") == 2
     assert len(drawn(chart, "confirmed")) == 2
 
 
