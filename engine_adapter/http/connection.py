@@ -146,6 +146,7 @@ class PlainConnection:
         self._recvmsg = sock.recvmsg
         self._response: Response | None = None
         self._unsent = memoryview(b"")
+        self._newest_ns = 0
         stamp_reads(sock)
         loop.add_reader(sock.fileno(), self._readable)
 
@@ -156,6 +157,7 @@ class PlainConnection:
     def exchange(self, response: Response, payload: bytes) -> None:
         self._response = response
         self._unsent = memoryview(payload)
+        self._newest_ns = time.perf_counter_ns()
         self._writable()
 
     def close(self) -> None:
@@ -200,7 +202,9 @@ class PlainConnection:
         response = self._response
         if response is None:
             return self._lost(None)  # nobody asked for anything
-        response.feed(data, now_ns - late_ns, late_ns)
+        # What came cannot be older than what came before it, whatever somebody does to the calendar.
+        stamp_ns = self._newest_ns = max(now_ns - late_ns, self._newest_ns)
+        response.feed(data, stamp_ns, min(late_ns, now_ns - stamp_ns))
         if response.over and self._response is response:
             self._response = None
         return None

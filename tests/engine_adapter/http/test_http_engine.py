@@ -1,6 +1,7 @@
 """A server that somebody else started: what the client finds out about it, and how it behaves."""
 
 import asyncio
+import itertools
 import json
 import time
 from collections.abc import Awaitable, Callable
@@ -12,6 +13,7 @@ from engine_adapter.answer import FailureKind
 from engine_adapter.clock import WallClock
 from engine_adapter.contract import EngineContract
 from engine_adapter.errors import Crashed, NeedsRestart, Rejected, StartFailed
+from engine_adapter.http import connection
 from engine_adapter.http.engine import HttpEngine
 from engine_adapter.http.exchange import HttpAnswer
 from engine_adapter.http.pool import ConnectionPool
@@ -362,3 +364,27 @@ def test_a_connection_that_was_answered_early_is_not_used_again() -> None:
         return len(connections)
 
     assert asyncio.run(go()) == 2
+
+
+@pytest.mark.parametrize("step_s", [-3600, -5, 5, 3600])
+def test_a_calendar_that_is_set_does_not_touch_the_times(
+        step_s: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel stamps by the calendar. Set in mid-answer, it moves no token before the one before it, nor
+    before its request, nor after its reading."""
+    calls = itertools.count()
+    real = time.time_ns
+    monkeypatch.setattr(connection.time, "time_ns",
+                        lambda: real() + (step_s * 1_000_000_000 if next(calls) > 2 else 0))
+
+    async def use(engine: HttpEngine, server: ScriptedServer) -> None:
+        await engine.start()
+        answer = await engine.answer(GenerateRequest(1, [11], 6))
+        read_by_ns = time.perf_counter_ns()
+        decoded = answer.decode()
+        assert len(decoded.read_ns) == 6
+        assert decoded.read_ns == sorted(decoded.read_ns)
+        assert answer.sent_ns <= decoded.read_ns[0]
+        assert decoded.read_ns[-1] <= read_by_ns
+
+    six = streamed([*[text("a")] * 5, text("b", finish_reason="length")])
+    with_server(lambda request: GOOD if request.number == 0 else six, use, model="m")
