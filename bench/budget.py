@@ -19,7 +19,8 @@ async def decode_step_ns(
 
     The gaps counted lie between the last first token and the first end of the batch, so every
     step among them carried the whole batch and no prefill. Raises EngineError when the engine
-    fails, or ends answers so soon that no such step is left.
+    fails, or ends answers so soon that no such step is left; of a server whose limits are not known only
+    the batches that it ran together come back.
     """
     ask = LoneRequests(engine, info, clock=clock, salt=f"decode steps {salt}", timeout_s=timeout_s)
     median_ns = {}
@@ -28,9 +29,12 @@ async def decode_step_ns(
         start_ns, end_ns = max(times[0] for times in reads), min(times[-1] for times in reads)
         steady = [np.diff(times[(times >= start_ns) & (times <= end_ns)]) for times in reads]
         gaps_ns = np.concatenate(steady)
-        if not len(gaps_ns):
+        if len(gaps_ns):
+            median_ns[batch] = int(np.median(gaps_ns))
+        elif not median_ns or info.limits is not None:
             raise Crashed(f"no decode step of {batch} requests could be timed: they did not run together")
-        median_ns[batch] = int(np.median(gaps_ns))
+        else:  # a server of which nobody knows how many requests it runs at once, and these are too many
+            break
     return median_ns
 
 

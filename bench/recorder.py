@@ -103,7 +103,8 @@ class RunRecorder:
         self._tokens += sum(answer.read_tokens)
         self._delays.add(answer.late_ns, answer.merged)
         if answer.read_ns:
-            self._sources[answer.token_count_source] += 1
+            if answer.failure is None:  # a broken answer lacks the count at its end
+                self._sources[answer.token_count_source] += 1
             self.last_read_ns = max(self.last_read_ns, answer.read_ns[-1])
         if answer.prompt_tokens is not None:
             self._prompt_tokens[row] = answer.prompt_tokens

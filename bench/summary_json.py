@@ -78,7 +78,8 @@ def _vllm_head(summary: "Summary") -> dict[str, Any]:
     engine = run.meta.get("engine") or {}
     tokens = run.num_tokens[run.ok]
     return {
-        "date": run.meta.get("date"), "backend": engine.get("name"), "endpoint_type": _endpoint_type(engine),
+        "date": run.meta.get("date"),
+        "backend": _endpoint_type(engine), "endpoint_type": _endpoint_type(engine),
         "label": run.meta.get("label"), "model_id": engine.get("model"), "tokenizer_id": engine.get("model"),
         "num_prompts": int(run.measured.sum()), "request_rate": _rate(run),
         "burstiness": run.meta.get("burstiness"), "max_concurrency": run.meta.get("max_concurrency"),

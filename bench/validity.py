@@ -19,6 +19,8 @@ READ_DELAY_FLOOR_NS = 5_000_000
 MERGED_SHARE = 0.001
 """Messages stamped by the kernel have the right times however late they are read, unless several are read
 at once. More than this share shows in a 99th percentile, if it was a client this late that joined them."""
+MERGED_MESSAGES = 5
+"""One or two of a short run say nothing about its client."""
 SATURATED_CPU = 0.9
 """Of one core: beyond it a single-threaded client is late more and more often."""
 SHORT_PROMPTS_SHARE = 0.02
@@ -41,6 +43,9 @@ def judge_validity(run: Run, *, cut_short: str = "") -> Validity:
         reasons.append("no measured request was attempted: plan a longer run")
     reasons += _lateness(run)
     notes = []
+    if waited := held_back(run):
+        notes.append(f"the cap of {run.meta['max_concurrency']} concurrent requests held {waited} back: "
+                     f"figures from the intended time hold their wait, those from the sending do not")
     if 0 < attempted < FEW_REQUESTS:
         notes.append(f"only {attempted} requests: figures vary much from run to run; plan a longer run")
     short = int((run.num_tokens < run.output_len)[run.ok].sum())
@@ -57,6 +62,14 @@ def judge_validity(run: Run, *, cut_short: str = "") -> Validity:
         notes.append(f"{run.steps.lost} engine steps were overwritten before they were read: "
                      f"scheduling delays are not reported")
     return Validity(not reasons, tuple(reasons), tuple(notes))
+
+
+def held_back(run: Run) -> int:
+    """Measured requests that waited for a place under a concurrency cap, at a rate of their own."""
+    if not run.meta.get("max_concurrency") or run.rate_rps == float("inf"):
+        return 0
+    sent = run.measured & (run.sent_ns != NEVER)
+    return int((run.due_ns > run.intended_ns)[sent].sum())
 
 
 def achieved_rate(run: Run) -> float | None:
@@ -82,12 +95,9 @@ def _lateness(run: Run) -> list[str]:
     if run.rate_rps != float("inf") and sent.any():
         reasons += _late_sends((run.sent_ns - run.due_ns)[sent], median_ttft, _mean_gap_ns(run, sent))
         rate = achieved_rate(run)
-        if rate is not None and rate < MIN_ACHIEVED_RATE:
-            cap = run.meta.get("max_concurrency")
-            held = bool(cap) and bool((run.due_ns > run.intended_ns)[sent].any())
-            remedy = (f"the cap of {cap} concurrent requests held them back: lower the rate or raise the cap"
-                      if held else "lower the rate or give the client more CPU")
-            reasons.append(f"requests were sent at {rate:.1%} of the planned rate: {remedy}")
+        if rate is not None and rate < MIN_ACHIEVED_RATE and not held_back(run):
+            reasons.append(f"requests were sent at {rate:.1%} of the planned rate: lower the rate or give "
+                           f"the client more CPU")
     reasons += _empty_places(run, sent)
     reasons += _late_reads(run, median_ttft)
     reasons += _saturation(run)
@@ -136,7 +146,8 @@ def _saturation(run: Run) -> list[str]:
     client, reasons = run.client, []
     delay_ns = client.read_delay_p99_ns
     merged = client.merged_share or 0.0
-    if delay_ns is not None and delay_ns > READ_DELAY_FLOOR_NS and merged > MERGED_SHARE:
+    some = merged > MERGED_SHARE and merged * len(run.read_ns) >= MERGED_MESSAGES
+    if delay_ns is not None and delay_ns > READ_DELAY_FLOOR_NS and some:
         reasons.append(f"the client read late: messages lay in their sockets for {delay_ns / 1e6:.1f} ms "
                        f"(p99), and {merged:.1%} of them were read together: {_MORE_CPU}")
     if client.cpu_share is not None and client.cpu_share > SATURATED_CPU:

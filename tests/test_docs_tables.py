@@ -93,8 +93,8 @@ def test_the_limits_of_validity_are_the_codes() -> None:
         f"{percent(validity.LATE_READ_SHARE_OF_TTFT)} of the median TTFT",
         f"at least {percent(validity.MIN_ACHIEVED_RATE)} of the planned rate",
         f"at least {percent(validity.MIN_ACHIEVED_RATE)} of the time",
-        f"{ms(validity.READ_DELAY_FLOOR_NS)}, if more than {percent(validity.MERGED_SHARE)} of them were "
-        f"read together with a later one",
+        f"{ms(validity.READ_DELAY_FLOOR_NS)}, if more than {percent(validity.MERGED_SHARE)} of them, and "
+        f"{validity.MERGED_MESSAGES} or more, were read together with a later one",
         f"at most {percent(validity.SATURATED_CPU)} of a core",
     ]
     assert (f"fewer than {validity.FEW_REQUESTS} requests; more than {percent(validity.SHORT_ANSWERS_SHARE)} "

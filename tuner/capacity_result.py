@@ -98,7 +98,8 @@ def verdict_of(study: Study, *, out_of_time: bool) -> tuple[str, str]:
                                f"judged ({_words(lowest)}): {lowest.last.note}")
     where = f"at no rate down to {lowest.rate_rps:.3g}" if study.config.rate_rps is None else (
         f"not at {lowest.rate_rps:.3g}")
-    return "slo_infeasible", f"the SLO holds {where} requests/s: {lowest.last.note}"
+    lower = "; for a lower rate make the runs longer (--run-seconds)" if study.config.rate_rps is None else ""
+    return "slo_infeasible", f"the SLO holds {where} requests/s: {lowest.last.note}{lower}"
 
 
 def is_final(study: Study, verdict: str) -> bool:

@@ -255,6 +255,8 @@ class _Measuring:
         facts = info.fingerprint
         if failure := facts.get("probe_failure"):
             self._warn(f"the server's first answer failed: {failure}")
+        if not facts.get("model_listed", True):
+            self._warn(f"the server does not list the model {info.model}; it answers all the same")
         if "ignore_eos" in facts.get("refused", ()):
             self._warn("the server does not take ignore_eos: answers end where the model ends them")
         if info.token_count_source == "events" and not failure:

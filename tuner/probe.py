@@ -48,13 +48,14 @@ async def probe(engine: Engine, info: EngineInfo, workload: Workload, slo: Slo, 
                                         salt=salt)
     decode = await decode_step_ns(engine, info, batches, clock=clock, salt=salt)
     deadlines = Deadlines(curve, round(prefill_slack_ms * 1e6), round(decode_deadline_ms * 1e6))
-    typical = decode[batches[-1]]
+    largest = max(decode)
+    typical = decode[largest]
     target = next((o.limit for o in slo.objectives if o.metric == "tbt" and o.stat != "std"), None)
     return Probed(
         deadlines=deadlines,
         decode_step_ns=decode,
         analytic_budget=None if target is None else analytic_budget(curve, typical, round(target)),
-        busy_rate_rps=_busy_rate(curve, workload, typical, batches[-1]),
+        busy_rate_rps=_busy_rate(curve, workload, typical, largest),
     )
 
 

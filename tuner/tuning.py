@@ -107,7 +107,8 @@ class _Tuning:
         }
         if not state.environment["fresh_engines"]:
             state.warn("the settings were proved on the server that was searched, not on freshly started "
-                       "ones")
+                       "ones; recommended.yaml holds them and the name of the model as it is served: add the "
+                       "path of the model and the server's other flags")
         if self._study.config.server["kind"] == "command":
             state.warn("the largest values that were to be tried stand for the engine's default: what its "
                        "command would choose by itself is not known")

@@ -7,11 +7,13 @@ from typing import Any
 from bench.foreign.aiperf import is_aiperf, is_aiperf_record, read_aiperf, records_beside, summary_beside
 from bench.foreign.guidellm import is_guidellm, read_guidellm
 from bench.foreign.imported import ImportedResult
+from bench.foreign.own_file import is_ours, read_ours
 from bench.foreign.reading import documents
 from bench.foreign.vllm_serve import is_vllm, read_vllm
 from workloads.errors import EvidenceError
 
-KNOWN = "vllm bench serve (--save-result), GuideLLM (benchmarks.json), AIPerf (profile_export_aiperf.json)"
+KNOWN = ("vllm bench serve (--save-result), GuideLLM (benchmarks.json), AIPerf (profile_export_aiperf.json), "
+         "tune bench (--save-result)")
 
 
 def load_results(path: str | Path) -> tuple[ImportedResult, ...]:
@@ -48,6 +50,8 @@ def _read(found: Sequence[Mapping[str, Any]], source: Path) -> tuple[ImportedRes
     for document in found:
         if is_guidellm(document):
             results += read_guidellm(document, source)
+        elif is_ours(document):
+            results.append(read_ours(document, source))
         elif is_vllm(document):
             results.append(read_vllm(document, source))
         elif is_aiperf(document):

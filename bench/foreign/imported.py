@@ -1,13 +1,14 @@
-"""A result of another load generator, in our names and units, with what differs said beside it."""
+"""A result of another load generator, or of a result file of ours, in our names and units, with what differs
+said beside it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from bench.catalog import CATALOG, DISTRIBUTION, metric_and_stat, percentile_of
-from bench.run import Int64
+from bench.run import ClientHealth, Int64, Validity
 from bench.samples import Samples, needed_for
 
 SHOWN_STATS = ("mean", "median", "p90", "p95", "p99", "p99.9", "max")
@@ -38,7 +39,8 @@ class Theirs:
 
 @dataclass(frozen=True, eq=False)
 class ImportedResult:
-    """One run of another tool. What its file does not hold is None or empty."""
+    """One run of another tool, or of ours from its result file. What the file does not hold is None or
+    empty."""
 
     tool: str
     tool_version: str
@@ -63,6 +65,20 @@ class ImportedResult:
     """Figures under the tool's own names that are none of ours."""
     warnings: tuple[str, ...] = ()
     """What a reader must know before he believes the figures."""
+    own: bool = False
+    """Whether Stallfree wrote the file."""
+    validity: Validity | None = None
+    """As the file says it; None for other tools, which do not judge their runs."""
+    client: ClientHealth | None = None
+    """How the client fared, as far as the file says it."""
+
+    @property
+    def tells_lateness(self) -> bool:
+        """Whether the file says how late the client was, in sending or in reading."""
+        lags = [figure for (metric, _), figure in self.stated.items() if metric == "schedule_lag"]
+        health = self.client
+        return ("schedule_lag" in self.samples or any(figure.value is not None for figure in lags)
+                or (health is not None and health.read_delay_p99_ns is not None))
 
     def figure(self, metric: str, stat: str | None = None) -> ImportedFigure:
         """The figure that the catalog knows under these names; UsageError for names it does not know.
@@ -96,6 +112,10 @@ class ImportedResult:
             "model": self.model, "endpoint": self.endpoint, "rate_rps": self.rate_rps,
             "max_concurrency": self.max_concurrency, "completed": self.completed, "failed": self.failed,
             "duration_s": self.duration_s, "date": self.date,
+            "valid": None if self.validity is None else self.validity.valid,
+            "invalid_reasons": list(self.validity.reasons) if self.validity else [],
+            "validity_notes": list(self.validity.notes) if self.validity else [],
+            "client": None if self.client is None else asdict(self.client),
             "figures": [
                 {"metric": metric, "stat": stat, "value": figure.value, "n": figure.n,
                  "source": figure.source, "why_missing": figure.why_missing}

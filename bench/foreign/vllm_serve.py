@@ -11,7 +11,7 @@ from bench.foreign.reading import NS_PER, count, items, nanoseconds, number, tex
 from bench.run import Int64
 
 TOOL = "vllm bench serve"
-_OURS = {"ttft": "ttft", "tpot": "tpot", "itl": "itl", "e2el": "e2e", "tbt": "tbt"}
+_OURS = {"ttft": "ttft", "tpot": "tpot", "itl": "itl", "e2el": "e2e"}
 _SCALARS = {"request_throughput": "request_throughput", "output_throughput": "output_throughput",
             "total_token_throughput": "total_token_throughput"}
 _DEFINITIONS = {
@@ -35,8 +35,7 @@ def is_vllm(document: Mapping[str, Any]) -> bool:
 def read_vllm(document: Mapping[str, Any], source: Path) -> ImportedResult:
     """One result. With --save-detailed the figures are computed from its samples."""
     completed, failed = count(document.get("completed")), count(document.get("failed"))
-    samples, warnings = _samples(document)
-    ours = "plan_digest" in document  # we write the same keys, and mean by them what our catalog says
+    samples, warnings = request_samples(document)
     rate = document.get("request_rate")
     rate_rps = math.inf if rate == "inf" else number(rate)
     limit = count(document.get("max_concurrency"))
@@ -46,12 +45,12 @@ def read_vllm(document: Mapping[str, Any], source: Path) -> ImportedResult:
     if completed == 0:
         warnings.append("no request succeeded")
     return ImportedResult(
-        tool="stallfree" if ours else TOOL, tool_version="", source=source,
+        tool=TOOL, tool_version="", source=source,
         model=text(document.get("model_id")),
         endpoint=text(document.get("endpoint_type")) or text(document.get("backend")), rate_rps=rate_rps,
         max_concurrency=limit, completed=completed, failed=failed,
         duration_s=number(document.get("duration")), date=text(document.get("date")), samples=samples,
-        stated=_stated(document, completed, failed), definitions={} if ours else _DEFINITIONS,
+        stated=_stated(document, completed, failed), definitions=_DEFINITIONS,
         theirs=_theirs(document), warnings=tuple(warnings),
     )
 
@@ -105,8 +104,8 @@ class _Answer:
     tokens: int
 
 
-def _samples(document: Mapping[str, Any]) -> tuple[dict[str, Int64], list[str]]:
-    """Times by metric, and what was wrong with them. Empty without details."""
+def request_samples(document: Mapping[str, Any]) -> tuple[dict[str, Int64], list[str]]:
+    """Times by metric from the lists of requests, and what was wrong with them. Empty without details."""
     columns = [items(document.get(name)) for name in ("ttfts", "itls", "latencies", "output_lens", "errors")]
     if not columns[0]:
         latencies = [number(value) for value in items(document.get("latencies"))]

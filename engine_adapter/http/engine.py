@@ -174,6 +174,7 @@ class HttpEngine:
                 "server": facts.kind, "server_version": facts.version, "api": self.target.api,
                 "prompts": "token ids" if dialect.token_ids and self.target.api != "chat" else "text",
                 "prompt_overhead_tokens": probed.prompt_overhead_tokens, "probe_failure": probed.failure,
+                "model_listed": facts.listed,
                 "refused": list(probed.gave_up), "kernel_stamps": self._pool.kernel_stamps,
                 "tls": self.target.secure,
             },

@@ -21,6 +21,8 @@ class ServerFacts:
     """`owned_by` of /v1/models: which server this is."""
     max_model_len: int | None
     version: str | None
+    listed: bool = True
+    """Whether the server lists the model, as far as it lists any."""
 
     @property
     def kind(self) -> str:
@@ -103,6 +105,7 @@ async def ask_facts(plane: ControlPlane, target: HttpTarget) -> ServerFacts:
         owner=chosen["owned_by"] if isinstance(chosen.get("owned_by"), str) else None,
         max_model_len=length if isinstance(length, int) and length > 0 else None,
         version=version.get("version") if isinstance(version, dict) else None,
+        listed=bool(chosen) or not listed,
     )
 
 

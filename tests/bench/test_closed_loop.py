@@ -77,7 +77,8 @@ def test_who_waits_behind_a_cap_waits_from_when_he_came() -> None:
     assert waits == sorted(waits)
     assert (run.sent_ns - run.due_ns).max() < 1e6
     assert not any("sent late" in why for why in run.validity.reasons)
-    assert any("the cap of 1 concurrent requests held them back" in why for why in run.validity.reasons)
+    assert run.validity.valid
+    assert any("the cap of 1 concurrent requests held 29 back" in note for note in run.validity.notes)
 
 
 def test_a_cap_that_nobody_reaches_changes_nothing() -> None:

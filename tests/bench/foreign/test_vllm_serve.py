@@ -112,12 +112,6 @@ def test_appended_results_are_several():
         load_result(DATA / "vllm-appended.json", 3)
 
 
-def test_our_own_result_file_needs_no_definitions(tmp_path):
-    """It has vLLM's keys, and our meaning."""
-    result = changed("vllm-detailed.json", tmp_path, plan_digest="x", schema_version=1)
-    assert (result.tool, result.definitions) == ("stallfree", {})
-
-
 def test_lists_of_different_lengths_are_not_used(tmp_path):
     """Which time belongs to which request cannot be told; what the tool states remains."""
     result = changed("vllm-detailed.json", tmp_path, latencies=[0.05])
