@@ -1,4 +1,5 @@
-"""Results of other load generators as a document: what they measured, and in what their words differ."""
+"""Results of other load generators, and our own result files, as a document: what they measured, and in what
+their words differ."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,14 +7,29 @@ from typing import Any
 from bench import CATALOG
 from bench.foreign import ImportedFigure, ImportedResult
 from bench.foreign.imported import Key
-from reports.document import Block, Cell, Document, Facts, Headline, Notice, Paragraph, Section, Table, table
-from reports.quantities import NONE, Quantity, capitalised, figure_key, quantity, show
+from reports.document import (
+    Block,
+    Cell,
+    Document,
+    Facts,
+    Headline,
+    Notice,
+    Paragraph,
+    Section,
+    Table,
+    Tone,
+    table,
+)
+from reports.quantities import NONE, Quantity, capitalised, figure_key, quantity, share, show
 
 _SHORT = {"ttft": "TTFT", "tbt": "TBT", "itl": "ITL", "tpot": "TPOT", "e2e": "E2E",
           "ttft_from_intended": "TTFT from intended send", "e2e_from_intended": "E2E from intended send"}
 CLIENT_UNKNOWN = ("the file does not say how late the tool's client was: a busy client makes a server look "
                   "slow")
 _REFUSED = "A percentile that too few samples support is not shown (p99 needs 100)."
+_KEYS: dict[Key, str] = {("achieved_rate", None): "achieved_rate_fraction",
+                         ("stall", "total"): "stalled_time_ms", ("stall", "count"): "stall_count"}
+"""Figures that are written otherwise than their name in the catalog says."""
 _SOURCES = {"samples": "its samples", "stated": "the tool"}
 
 
@@ -21,12 +37,23 @@ def imported_document(results: Sequence[ImportedResult]) -> Document:
     """The report of at least one result; several stand side by side."""
     names = result_names(results)
     several = len(results) > 1
-    sections = [_verdict(results, names), _figures(results), _definitions(results)]
+    sections = [_verdict(results, names), _figures(results)]
+    sections += [Section(f"client-{position}", f"Client{f': {name}' if several else ''}", (Facts(facts),))
+                 for position, (name, result) in enumerate(zip(names, results, strict=True))
+                 if (facts := client_facts(result))]
+    sections.append(_definitions(results))
     sections += [_theirs(result, f"theirs-{position}", f": {names[position]}" if several else "")
                  for position, result in enumerate(results) if result.theirs]
-    title = f"{len(results)} results of other tools" if several else f"Result of {results[0].tool}"
-    return Document(title, ", ".join(dict.fromkeys(result.source.name for result in results)),
+    return Document(_title(results), ", ".join(dict.fromkeys(result.source.name for result in results)),
                     tuple(sections), "stallfree")
+
+
+def _title(results: Sequence[ImportedResult]) -> str:
+    if len(results) == 1:
+        return f"Result of {results[0].tool}"
+    others = [not result.own for result in results]
+    whose = "of other tools" if all(others) else "side by side" if any(others) else f"of {results[0].tool}"
+    return f"{len(results)} results {whose}"
 
 
 def imported_view(results: Sequence[ImportedResult]) -> dict[str, Any]:
@@ -78,24 +105,79 @@ def _shown(key: Key, figure: ImportedFigure) -> str:
 
 
 def _quantity(key: Key) -> Quantity:
-    return quantity(figure_key(key[0], key[1] or ""))
+    return quantity(_KEYS.get(key) or figure_key(key[0], key[1] or ""))
 
 
 def _verdict(results: Sequence[ImportedResult], names: Sequence[str]) -> Section:
-    tools = ", ".join(dict.fromkeys(result.tool for result in results))
-    counted = f"{len(results)} results, measured by {tools}."
-    told = result_sentence(results[0]) if len(results) == 1 else counted
-    blocks: list[Block] = [Headline("Imported", "", told)]
+    blocks: list[Block] = [_headline(results, names)]
     for result, name in zip(results, names, strict=True):
         prefix = f"{name}: " if len(results) > 1 else ""
+        if result.validity is not None:
+            blocks += [Notice(prefix + reason, "Invalid") for reason in result.validity.reasons]
         blocks += [Notice(prefix + warning) for warning in result.warnings]
-        if "schedule_lag" not in result.samples:
-            blocks.append(Notice(prefix + CLIENT_UNKNOWN, "Note"))
+        blocks += [Notice(prefix + note, "Note") for note in result_notes(result)]
         if len(results) > 1:
             blocks.append(Paragraph(f"{name}: {result_sentence(result)}"))
     if len(results) == 1:
         blocks.append(Facts(_facts(results[0])))
     return Section("verdict", "What was measured", tuple(blocks))
+
+
+def _headline(results: Sequence[ImportedResult], names: Sequence[str]) -> Headline:
+    tools = ", ".join(dict.fromkeys(result.tool for result in results))
+    counted = f"{len(results)} results, measured by {tools}."
+    told = result_sentence(results[0]) if len(results) == 1 else counted
+    bad = [name for name, result in zip(names, results, strict=True)
+           if result.validity is not None and not result.validity.valid]
+    if bad:
+        return Headline("Invalid", "bad", f"The figures do not describe the engine: invalid is "
+                                          f"{', '.join(bad)}. {told}")
+    words = list(dict.fromkeys(map(result_status, results)))
+    status, tone = words[0] if len(words) == 1 else ("Side by side", "")
+    return Headline(status, tone, told)
+
+
+def result_status(result: ImportedResult) -> tuple[str, Tone]:
+    """The one word that a reader sees first: of our own files whether the run is valid."""
+    if not result.own:
+        return "Imported", ""
+    if result.validity is None:
+        return "Validity unknown", ""
+    return ("Valid", "good") if result.validity.valid else ("Invalid", "bad")
+
+
+def result_notes(result: ImportedResult) -> list[str]:
+    """What a reader should know besides the warnings."""
+    notes = list(result.validity.notes) if result.validity is not None else []
+    return notes if result.tells_lateness else [*notes, CLIENT_UNKNOWN]
+
+
+def client_facts(result: ImportedResult) -> tuple[tuple[str, str], ...]:
+    """How the client fared, by name in words; empty where the file does not say."""
+    lags = {word: result.stated.get(("schedule_lag", stat))
+            for word, stat in (("median", "median"), ("p99", "p99"), ("longest", "max"))}
+    late = ", ".join(f"{word} {_ms(figure.value)}" for word, figure in lags.items()
+                     if figure is not None and figure.value is not None)
+    capped = result.max_concurrency is not None and result.rate_rps != float("inf")
+    held = "; waits for a place under the cap included" if late and capped else ""
+    known = {"Requests sent late": late + held}
+    if (health := result.client) is not None:
+        known |= {
+            "Wait in the socket": _p99(health.read_delay_p99_ns),
+            "Read together": "" if health.merged_share is None
+                             else f"{share(health.merged_share)} of the messages, with a later one",
+            "Event loop late": _p99(health.loop_lag_p99_ns),
+            "Processor time": "" if health.cpu_share is None else f"{share(health.cpu_share)} of a core",
+        }
+    return tuple((name, told) for name, told in known.items() if told)
+
+
+def _p99(ns: int | None) -> str:
+    return "" if ns is None else f"p99 {_ms(ns)}"
+
+
+def _ms(ns: float) -> str:
+    return show(round(ns / 1e6, 3), "ms")
 
 
 def result_sentence(result: ImportedResult) -> str:
@@ -106,14 +188,16 @@ def result_sentence(result: ImportedResult) -> str:
         counts = f"{result.completed} requests succeeded"
     else:
         counts = f"{result.completed} of {result.completed + result.failed} requests succeeded"
-    load = []
-    if result.rate_rps is not None:
-        load.append("all sent at once" if result.rate_rps == float("inf")
-                    else f"at {quantity('capacity_rps').show(result.rate_rps)}")
-    if result.max_concurrency is not None:
-        load.append(f"at most {result.max_concurrency} in flight")
     tool = f"{result.tool} {result.tool_version}".strip()
-    return ", ".join([capitalised(counts), *load, f"measured by {tool}."])
+    return ", ".join([capitalised(counts), *_load(result), f"measured by {tool}."])
+
+
+def _load(result: ImportedResult) -> list[str]:
+    rate, cap = result.rate_rps, result.max_concurrency
+    if rate == float("inf"):
+        return ["all sent at once" if cap is None else f"in a closed loop of {cap}"]
+    load = [] if rate is None else [f"at {quantity('capacity_rps').show(rate)}"]
+    return load if cap is None else [*load, f"at most {cap} in flight"]
 
 
 def _facts(result: ImportedResult) -> tuple[tuple[str, str], ...]:
@@ -138,7 +222,8 @@ def _definitions(results: Sequence[ImportedResult]) -> Section:
 
 
 def _theirs(result: ImportedResult, anchor: str, whose: str) -> Section:
-    said = "Figures under the tool's own names; they are none of ours, or counted otherwise."
+    said = ("Other numbers in the file." if result.own else
+            "Figures under the tool's own names; they are none of ours, or counted otherwise.")
     rows = [[key, f"{figure.value:.6g}", figure.unit] for key, figure in result.theirs.items()]
     return Section(anchor, f"As {result.tool} states it{whose}",
                    (Paragraph(said), table(("name", "value", "unit"), rows, numeric=(1,))))

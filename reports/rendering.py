@@ -30,7 +30,7 @@ _STUDY_FILES = (STUDY_FILE, CAPACITY_FILE)
 
 def render(paths: Sequence[Path], format: str) -> str:
     """The report of one study (its directory, `recommendation.json` or `capacity.json`), of runs side by
-    side, or of result files of other load generators.
+    side, or of result files, of other load generators or of `tune bench --save-result`.
 
     `format` is html, md or json. Raises UsageError for an unknown format, for a mixture and for a
     path that does not exist; EvidenceError for a path that is neither study nor run.
@@ -53,7 +53,7 @@ def render(paths: Sequence[Path], format: str) -> str:
         return _written(imported_document(imported), format)
     for path in paths:
         if not path.exists():
-            raise UsageError(f"{path} does not exist; give a study or run directory")
+            raise UsageError(f"{path} does not exist; give a study or run directory, or a result file")
         if not (path / "run.json").exists():
             raise EvidenceError(f"{path} is neither a run (no run.json) nor a study (no {STUDY_FILE} yet)")
     views = [load_view(path) for path in paths]
@@ -61,7 +61,7 @@ def render(paths: Sequence[Path], format: str) -> str:
 
 
 def load_imported(paths: Sequence[Path]) -> tuple[ImportedResult, ...]:
-    """The results in `paths` where they are files of other load generators; empty where they are none.
+    """The results in `paths` where they are result files, of other load generators or ours; else empty.
 
     Raises UsageError for a mixture with directories, and what `load_results` raises.
     """
@@ -69,8 +69,8 @@ def load_imported(paths: Sequence[Path]) -> tuple[ImportedResult, ...]:
     if not files:
         return ()
     if len(files) < len(paths):
-        raise UsageError(f"{files[0]} is a result file of another tool and is not compared with a directory; "
-                         f"report them one by one")
+        raise UsageError(f"{files[0]} is a result file and is not compared with a directory; report them "
+                         f"one by one")
     return tuple(result for path in files for result in load_results(path))
 
 
