@@ -32,6 +32,7 @@ READY_CONNECTIONS = 8
 """Opened before the first request, so that opening them is in nobody's time to first token."""
 REFUSALS_OF_A_DEAD_SERVER = 3
 """Requests in a row that found no server, after which it is asked whether it is there at all."""
+SHORTEST_WATCH_NS = 1_000_000
 SILENCES_OF_A_HUNG_SERVER = 2
 """Request timeouts without a token from anybody, after which a server that only times out is left."""
 
@@ -261,7 +262,7 @@ class _Playing:
                 await self._notice_a_dead_server()
             due_ns = min(signs.values(), default=now_ns) + self._timeout_ns
             # Not at each possible deadline: with many requests that would be a wake-up a token.
-            await self._clock.sleep_until(max(due_ns, now_ns + self._timeout_ns // 50 + 1))
+            await self._clock.sleep_until(max(due_ns, now_ns + self._timeout_ns // 50 + SHORTEST_WATCH_NS))
 
     def _signs_of_life(self) -> dict[int, int]:
         """Of each request in flight that may still go on, the time of its last token, or of its start."""

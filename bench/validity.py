@@ -51,6 +51,11 @@ def judge_validity(run: Run, *, cut_short: str = "") -> Validity:
     short = int((run.num_tokens < run.output_len)[run.ok].sum())
     if short > SHORT_ANSWERS_SHARE * int(run.ok.sum()):
         notes.append(f"{short} answers ended before their planned length: the load was lighter than planned")
+    longer = int((run.num_tokens > run.output_len)[run.ok].sum())
+    if longer > SHORT_ANSWERS_SHARE * int(run.ok.sum()):
+        got, asked = int(run.num_tokens[run.ok].sum()), int(run.output_len[run.ok].sum())
+        reasons.append(f"{longer} answers held more tokens than were asked for ({got} where {asked} were "
+                       f"planned): the server ignores the limit, or counts wrongly")
     notes += _prompt_lengths(run)
     if (failed := attempted - int(run.ok.sum())) and run.engine_failure is None:
         counts = ", ".join(f"{n} {kind}" for kind, n in run.outcome_counts().items() if kind != "ok")
@@ -136,7 +141,8 @@ def _empty_places(run: Run, sent: Bool) -> list[str]:
     later = sent & (run.due_ns > run.start_ns) & (run.end_ns != NEVER)
     idle, busy = int((run.sent_ns - run.due_ns)[later].sum()), int((run.end_ns - run.sent_ns)[later].sum())
     share = busy / (idle + busy) if idle + busy else 1.0
-    if share >= MIN_ACHIEVED_RATE:
+    # Refusals are answered in no time: beside them every pause is long.
+    if share >= MIN_ACHIEVED_RATE or idle <= LAG_FLOOR_NS * int(later.sum()):
         return []
     return [f"the client filled its {cap} places for {share:.1%} of the time only: give it a CPU core of its "
             f"own, more --workers, or a lower concurrency"]

@@ -26,6 +26,8 @@ _READ_SIZE = 1 << 16
 _CONTROL_SIZE = socket.CMSG_SPACE(_TIMESPEC.size)
 _PLAUSIBLE_LATE_NS = 60_000_000_000
 _LAST_EVENT = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\][\r\n]*$")
+LARGEST_ANSWER = 1 << 28
+"""An answer is kept whole until it is over."""
 _LONGEST_HEAD = 1 << 20
 
 
@@ -37,7 +39,7 @@ class Response:
 
     __slots__ = ("_parser", "bodies", "broken", "bytes_in_head", "content_encoding", "end_ns",
                  "failure_kind", "framed", "keep_alive", "late_ns", "on_end", "on_last_event", "over",
-                 "stamp_late_ns", "stamp_ns", "stamps_ns", "status")
+                 "overrun", "size", "stamp_late_ns", "stamp_ns", "stamps_ns", "status")
 
     def __init__(self, on_end: Callable[[], None], on_last_event: Callable[[], None]) -> None:
         """`on_end` is called once, when it is over; `on_last_event` when [DONE] was seen before that."""
@@ -57,6 +59,9 @@ class Response:
         self.stamp_ns = self.stamp_late_ns = 0
         self.end_ns = -1
         self.bytes_in_head = 0
+        self.size = 0
+        self.overrun = False
+        """Whether the server sent more than one answer to one request."""
 
     def feed(self, data: bytes, stamp_ns: int, late_ns: int) -> None:
         """Bytes that came at `stamp_ns`."""
@@ -73,8 +78,8 @@ class Response:
         except httptools.HttpParserUpgrade:
             self.end("the server wants to change the protocol", FailureKind.PARSE)
         except httptools.HttpParserError as error:
-            start = data[:60].decode("latin-1")
-            self.end(f"the server's answer is not HTTP ({error}): {start!r}", FailureKind.PARSE)
+            self.overrun = self.over
+            self.end(f"the server's answer is not HTTP ({error})", FailureKind.PARSE)
 
     def end(self, broken: str | None = None, kind: FailureKind | None = None,
             at_ns: int | None = None) -> None:
@@ -89,7 +94,12 @@ class Response:
 
     # What httptools calls, from within feed.
 
+    def on_message_begin(self) -> None:
+        self.overrun = self.over
+
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self.over:
+            return
         match name.lower():
             case b"content-encoding":
                 self.content_encoding = value.decode("latin-1").lower().strip()
@@ -101,6 +111,12 @@ class Response:
             self.status = self._parser.get_status_code()
 
     def on_body(self, body: bytes) -> None:
+        if self.over:
+            return
+        self.size += len(body)
+        if self.size > LARGEST_ANSWER:
+            self.end(f"the answer is larger than {LARGEST_ANSWER >> 20} MiB", FailureKind.PARSE)
+            return
         self.bodies.append(body)
         self.stamps_ns.append(self.stamp_ns)
         self.late_ns.append(self.stamp_late_ns)
@@ -108,6 +124,8 @@ class Response:
             self.on_last_event()
 
     def on_message_complete(self) -> None:
+        if self.over:
+            return
         if self.status < 200:  # 100 Continue and its like: the answer is still to come
             self.status = 0
             return
@@ -127,6 +145,10 @@ class Connection(Protocol):
     @property
     def has_sent_all(self) -> bool:
         """Whether nothing of the last request is still to be sent."""
+        ...
+
+    def is_quiet(self) -> bool:
+        """Whether nothing came that nobody asked for, the end of the connection included."""
         ...
 
     def exchange(self, response: Response, payload: bytes) -> None:
@@ -153,6 +175,15 @@ class PlainConnection:
     @property
     def has_sent_all(self) -> bool:
         return not self._unsent
+
+    def is_quiet(self) -> bool:
+        try:
+            self._sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
 
     def exchange(self, response: Response, payload: bytes) -> None:
         self._response = response
@@ -207,6 +238,8 @@ class PlainConnection:
         response.feed(data, stamp_ns, min(late_ns, now_ns - stamp_ns))
         if response.over and self._response is response:
             self._response = None
+            if response.overrun:
+                self.close()
         return None
 
     def _lost(self, why: str | None) -> None:
@@ -231,6 +264,9 @@ class TlsConnection(asyncio.Protocol):
     def has_sent_all(self) -> bool:
         return self._transport is not None and not self._transport.get_write_buffer_size()
 
+    def is_quiet(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
     def exchange(self, response: Response, payload: bytes) -> None:
         assert self._transport is not None
         self._response = response
@@ -252,6 +288,8 @@ class TlsConnection(asyncio.Protocol):
         response.feed(data, now_ns, 0)
         if response.over and self._response is response:
             self._response = None
+            if response.overrun:
+                self.close()
         return None
 
     def connection_lost(self, error: Exception | None) -> None:

@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import resource
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 from engine_adapter.answer import DecodedAnswer, Failure, FailureKind
 from engine_adapter.clock import Clock, WallClock
@@ -20,9 +21,12 @@ from engine_adapter.http.text_tokens import TextTokenizer, tokenizer_from
 from engine_adapter.knobs import Knobs
 from engine_adapter.seam import Applied, EngineInfo, GenerateRequest, TokenEvent
 from engine_adapter.step_log import StepLog
+from workloads.errors import UsageError
 
 _USUAL_VOCAB = 32_000
 """Prompts use ids below it: the vocabulary of Llama 2, smaller than that of nearly every model since."""
+_OTHER_FILES = 50
+"""That this process has open, or will open, besides."""
 NO_LIVE_KNOBS = ("this server's settings cannot be changed from here: it is measured as it is. Start it with "
                  "--server vllm to change them")
 
@@ -55,7 +59,7 @@ class HttpEngine:
             if self.target.tokenizer is not None:
                 self._tokenizer = tokenizer_from(self.target.tokenizer)
             self._pool, self._plane = ConnectionPool(self.target), ControlPlane(self.target)
-            facts = await ask_facts(self._plane, self.target)
+            facts = await ask_facts(self._plane, self.target, self._cleaned)
             self._max_model_len = facts.max_model_len
             known = self._vocab_size or (self._tokenizer.vocab_size if self._tokenizer else _USUAL_VOCAB)
             dialect = Dialect(self.target, facts.model,
@@ -80,6 +84,10 @@ class HttpEngine:
         return answer
 
     async def connect(self, connections: int) -> None:
+        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if connections + _OTHER_FILES > allowed:
+            raise UsageError(f"{connections} connections at once need more open files than the {allowed} "
+                             f"allowed here: raise that with `ulimit -n`, or lower the concurrency")
         if self._pool is not None:
             await self._pool.open(connections)
 
@@ -126,7 +134,11 @@ class HttpEngine:
 
     async def metrics(self) -> ServerMetrics | None:
         """What the server counts about itself; None where it shows nothing that is known here."""
-        return None if self._plane is None else await self._plane.metrics()
+        found = None if self._plane is None else await self._plane.metrics()
+        if found is None:
+            return None
+        config = {self._cleaned(name): self._cleaned(value) for name, value in found.cache_config.items()}
+        return replace(found, cache_config=config)
 
     async def death(self) -> Crashed | None:
         """Why it takes no connections any more; None while it does."""
@@ -141,7 +153,7 @@ class HttpEngine:
     def _composed(self, dialect: Dialect, request: GenerateRequest) -> HttpAnswer:
         assert self._pool is not None
         return HttpAnswer(dialect.payload(request, next(self._serial)), self._pool, clock=self._clock,
-                          tokens_of_text=self._tokenizer, cleaned=self._cleaned)
+                          asked=request.output_len, tokens_of_text=self._tokenizer, cleaned=self._cleaned)
 
     async def _ask(self, dialect: Dialect, request: GenerateRequest) -> DecodedAnswer:
         answer = self._composed(dialect, request)

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import re
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -10,15 +11,21 @@ import msgspec
 
 from engine_adapter.answer import DecodedAnswer, Failure, FailureKind
 from engine_adapter.clock import Clock
-from engine_adapter.http.connection import Connection, Response
+from engine_adapter.http.connection import LARGEST_ANSWER, Connection, Response
 from engine_adapter.http.openai_stream import StreamContent, decode_stream
 from engine_adapter.http.pool import ConnectionPool
 from engine_adapter.http.text_tokens import TokensOfText
 
 _STALE_WITHIN_NS = 250_000_000
 """A connection that ends later, unanswered, was ended by the request: that is a failure."""
-_MOST_TOKENS = 1 << 24
-"""More in one message is a counter gone wrong, not an answer."""
+_MOST_TOKENS = 1 << 16
+_TIMES_ASKED = 4
+"""An answer with more tokens than both is a counter gone wrong, or a server that ignores its limit."""
+_LEAST_LIMIT = 1024
+_MOST_PROMPT_TOKENS = 1 << 31
+_SIGN = re.compile(
+    rb'"(?:text|content|reasoning|reasoning_content|arguments)"\s*:\s*"[^"]|"token_ids"\s*:\s*\[\s*\d')
+"""What a message with a token has in it."""
 _AFTER_LAST_EVENT_S = 1.0
 """A server that keeps the connection open after [DONE] is waited for no longer than this."""
 
@@ -26,13 +33,13 @@ _AFTER_LAST_EVENT_S = 1.0
 class HttpAnswer:
     """Speaks engine_adapter.answer.Answer; see there."""
 
-    __slots__ = ("_cleaned", "_clock", "_connecting", "_connection", "_last_event_ns", "_looked_at",
-                 "_loop", "_may_retry", "_over", "_payload", "_pool", "_response", "_sign_ns", "_timer",
-                 "_tokens_of_text", "end_ns", "sent_ns")
+    __slots__ = ("_asked", "_cleaned", "_clock", "_connecting", "_connection", "_last_event_ns",
+                 "_looked_at", "_loop", "_may_retry", "_over", "_payload", "_pool", "_response", "_sign_ns",
+                 "_signs", "_tail", "_timer", "_tokens_of_text", "end_ns", "sent_ns")
 
-    def __init__(self, payload: bytes, pool: ConnectionPool, *, clock: Clock,
+    def __init__(self, payload: bytes, pool: ConnectionPool, *, clock: Clock, asked: int,
                  tokens_of_text: TokensOfText | None, cleaned: Callable[[str], str]) -> None:
-        """`payload` is the whole HTTP request; `cleaned` takes secrets out of a text."""
+        """`payload` is the whole HTTP request for `asked` tokens; `cleaned` takes secrets out of a text."""
         self._payload, self._pool, self._clock = payload, pool, clock
         self._tokens_of_text, self._cleaned = tokens_of_text, cleaned
         self._loop = asyncio.get_running_loop()
@@ -42,7 +49,8 @@ class HttpAnswer:
         self._connecting: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._last_event_ns = -1
-        self._looked_at = 0
+        self._looked_at, self._tail, self._signs = 0, b"", 0
+        self._asked = asked
         self._may_retry = False
         self.sent_ns = self.end_ns = self._sign_ns = -1
 
@@ -66,12 +74,19 @@ class HttpAnswer:
 
     def last_sign_ns(self) -> int:
         bodies = self._response.bodies
-        # Comments and empty lines keep a connection alive; a reader gets nothing from them.
-        for index in range(len(bodies) - 1, self._looked_at - 1, -1):
-            if bodies[index].strip() and not bodies[index].startswith(b":"):
-                self._sign_ns = self._response.stamps_ns[index]
-                break
+        if len(bodies) == self._looked_at:
+            return self._sign_ns
+        # Comments, roles and empty texts keep a connection alive; a reader gets nothing from them.
+        new = self._tail + b"".join(bodies[self._looked_at:])
         self._looked_at = len(bodies)
+        whole = max(new.rfind(b"\n"), new.rfind(b"\r")) + 1
+        self._tail = new[whole:]
+        if found := len(_SIGN.findall(new, 0, whole)):
+            self._signs += found
+            self._sign_ns = self._response.stamps_ns[-1]
+        if self._signs > _TIMES_ASKED * self._asked + _LEAST_LIMIT:
+            self.give_up(FailureKind.PARSE,
+                         f"the server goes on far beyond the {self._asked} tokens asked for")
         return self._sign_ns
 
     def give_up(self, kind: FailureKind, text: str) -> None:
@@ -93,7 +108,7 @@ class HttpAnswer:
         last = bool(stamps) and after[content.message_read[-1]] == stamps[-1]
         return DecodedAnswer(
             read_ns=stamps, read_tokens=content.message_tokens, finish_reason=content.finish_reason,
-            failure=failure, prompt_tokens=content.prompt_tokens,
+            failure=failure, prompt_tokens=_countable(content.prompt_tokens),
             token_count_source=content.token_count_source,
             late_ns=[response.late_ns[read] for read in content.message_read],
             merged=[*merged, last] if stamps else [],
@@ -115,9 +130,10 @@ class HttpAnswer:
             kind = response.failure_kind or FailureKind.TRUNCATED
             return Failure(kind, self._cleaned(response.broken or "no answer came"))
         if response.status != 200:
-            said = error_text(self.body())
+            # Cleaned before it is cut: half a key is a key to somebody.
+            said = error_text(self._cleaned(self.body().decode("utf-8", errors="replace")).encode())
             text = f"HTTP {response.status}: {said}" if said else f"HTTP {response.status}"
-            return Failure(FailureKind.HTTP_STATUS, self._cleaned(text), response.status)
+            return Failure(FailureKind.HTTP_STATUS, text, response.status)
         return None
 
     def _content(self) -> tuple[StreamContent | None, Failure | None]:
@@ -127,10 +143,13 @@ class HttpAnswer:
         except (zlib.error, ValueError) as error:
             return None, Failure(FailureKind.PARSE, f"the answer cannot be unpacked: {error}")
         content = decode_stream(bodies, tokens_of_text=self._tokens_of_text)
-        if (most := max(content.message_tokens, default=0)) > _MOST_TOKENS:
-            return None, Failure(FailureKind.PARSE, f"the server counts {most} tokens in one message")
+        if (counted := sum(content.message_tokens)) > max(_MOST_TOKENS, _TIMES_ASKED * self._asked):
+            return None, Failure(FailureKind.PARSE, f"the server counts {counted} tokens where {self._asked} "
+                                                    f"were asked for")
         failure = content.failure
         if failure is not None:
+            said = self._cleaned(b"".join(bodies).decode("utf-8", errors="replace")).encode()
+            failure = decode_stream([said]).failure or failure
             if response.broken is not None and failure.kind is not FailureKind.IN_STREAM_ERROR:
                 # Why it ends where it ends is what the connection says.
                 failure = Failure(response.failure_kind or FailureKind.TRUNCATED, response.broken)
@@ -190,6 +209,10 @@ class HttpAnswer:
                            at_ns=self._last_event_ns)
 
 
+def _countable(tokens: int | None) -> int | None:
+    return tokens if tokens is not None and 0 <= tokens < _MOST_PROMPT_TOKENS else None
+
+
 class _Error(msgspec.Struct):
     """The fields under which servers put their reason."""
 
@@ -218,5 +241,10 @@ def _plain(bodies: list[bytes], encoding: str) -> list[bytes]:
         return bodies
     if encoding not in ("gzip", "x-gzip", "deflate"):
         raise ValueError(f"its content-encoding is {encoding}")
-    unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)
-    return [unpacker.decompress(piece) for piece in bodies]
+    unpacker, left, plain = zlib.decompressobj(zlib.MAX_WBITS | 32), LARGEST_ANSWER, []
+    for piece in bodies:
+        plain.append(unpacker.decompress(piece, left))
+        left -= len(plain[-1])
+        if left <= 0:
+            raise ValueError(f"unpacked it is larger than {LARGEST_ANSWER >> 20} MiB")
+    return plain

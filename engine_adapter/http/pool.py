@@ -28,8 +28,10 @@ class ConnectionPool:
     def idle(self) -> Connection | None:
         """A connection that is open and free, the most recently used first."""
         while self._idle:
-            if not (connection := self._idle.pop()).closed:
+            connection = self._idle.pop()
+            if not connection.closed and connection.is_quiet():
                 return connection
+            self.discard(connection)
         return None
 
     async def connect(self) -> Connection:

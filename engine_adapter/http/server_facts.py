@@ -1,5 +1,6 @@
 """What a server says about itself before anything is asked of it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ from engine_adapter.http.target import HttpTarget
 from workloads.errors import UsageError
 
 _TIMEOUT_S = 10.0
+_LARGEST_PAGE = 1 << 22
 _KNOWN_OWNERS = ("vllm", "sglang", "llamacpp")
 
 
@@ -54,7 +56,14 @@ class ControlPlane:
         try:
             async with self._session.request(method, self._target.root + path,
                                              allow_redirects=False) as answer:
-                return answer.status, await answer.read()
+                body = b""
+                async for piece in answer.content.iter_chunked(1 << 16):
+                    body += piece
+                    if len(body) > _LARGEST_PAGE:
+                        raise ConnectionError(f"{path} is larger than {_LARGEST_PAGE >> 20} MiB")
+                return answer.status, body
+        except UnicodeError as error:
+            raise ConnectionRefusedError(f"{self._target.host} is no host name") from error
         except aiohttp.ClientConnectorError as error:
             raise ConnectionRefusedError(error.strerror or str(error.os_error)) from error
         except aiohttp.ClientError as error:
@@ -78,8 +87,11 @@ class ControlPlane:
         await self._session.close()
 
 
-async def ask_facts(plane: ControlPlane, target: HttpTarget) -> ServerFacts:
-    """From /v1/models and /version. StartFailed when nobody answers, UsageError when the model is unclear."""
+async def ask_facts(plane: ControlPlane, target: HttpTarget, cleaned: Callable[[str], str]) -> ServerFacts:
+    """From /v1/models and /version, without secrets that they repeat.
+
+    StartFailed when nobody answers, UsageError when the model is unclear.
+    """
     status, models, version = 0, None, None
     try:
         status, models = await plane.json("/v1/models")
@@ -87,7 +99,7 @@ async def ask_facts(plane: ControlPlane, target: HttpTarget) -> ServerFacts:
     except OSError as error:
         # A server that answers nothing but prompts can be measured all the same.
         if isinstance(error, ConnectionRefusedError) or target.model is None:
-            why = str(error) or "no answer in time"
+            why = cleaned(str(error)) or "no answer in time"
             raise StartFailed(f"no server answers at {target.base_url} ({why}): start it, or correct "
                               f"--base-url") from error
     if status in (401, 403):
@@ -96,17 +108,22 @@ async def ask_facts(plane: ControlPlane, target: HttpTarget) -> ServerFacts:
     listed = _listed(models)
     chosen = next((entry for entry in listed if target.model in (None, entry.get("id"))), {})
     if target.model is None and len(listed) != 1:
-        names = ", ".join(str(entry.get("id")) for entry in listed[:8])
+        names = ", ".join(cleaned(str(entry.get("id"))) for entry in listed[:8])
         said = f"serves {names}" if names else "does not list its models"
         raise UsageError(f"the server at {target.base_url} {said}: say which one with --model")
     length = chosen.get("max_model_len")
     return ServerFacts(
-        model=target.model or str(chosen["id"]),
+        model=target.model or cleaned(str(chosen["id"])),
         owner=chosen["owned_by"] if isinstance(chosen.get("owned_by"), str) else None,
         max_model_len=length if isinstance(length, int) and length > 0 else None,
-        version=version.get("version") if isinstance(version, dict) else None,
+        version=_version(version, cleaned),
         listed=bool(chosen) or not listed,
     )
+
+
+def _version(told: Any, cleaned: Callable[[str], str]) -> str | None:
+    version = told.get("version") if isinstance(told, dict) else None
+    return cleaned(version)[:80] if isinstance(version, str) else None
 
 
 def _listed(models: Any) -> list[dict[str, Any]]:

@@ -203,7 +203,7 @@ async def fetch_metrics(
             found = scrape(text)
             if found.engine:
                 return found
-    except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError, OverflowError):
         return None
     finally:
         if own is not None:

@@ -16,6 +16,9 @@ _NOT_OURS = ("n", "best_of", "use_beam_search")
 """Several answers to one prompt have no token times of their own."""
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A token of RFC 9110, section 5.6.2."""
+_FRAMING = ("host", "content-length", "transfer-encoding", "connection", "expect", "upgrade")
+_PATH = re.compile(r"/(?!/)[!-~]*")
+_PRINTABLE = re.compile(r"[!-~]+")
 _SET_BY_US = ("model", "prompt", "messages", "stream", "max_tokens", "max_completion_tokens")
 
 
@@ -49,14 +52,19 @@ class HttpTarget:
     connect_timeout_s: float = 10.0
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.base_url)
         try:
+            parts = urlsplit(self.base_url)
             port_fits = parts.port != 0
-        except ValueError:
-            port_fits = False
+        except ValueError:  # a port that is none, an IPv6 address without its end
+            parts, port_fits = urlsplit(""), False
         if parts.scheme not in ("http", "https") or not parts.hostname or not port_fits:
             raise UsageError(f"--base-url {self.base_url!r} is no address of a server: give it as in "
                              f"http://127.0.0.1:8000")
+        if self.endpoint is not None and not _PATH.fullmatch(self.endpoint):
+            raise UsageError("--endpoint must be a path, as in /v1/completions")
+        if self.api_key is not None and not _PRINTABLE.fullmatch(self.api_key):
+            raise UsageError("the key has characters that no header can hold: blanks, line ends or others "
+                             "than ASCII")
         if parts.username or parts.password:
             raise UsageError("--base-url must not hold a password: give the key with --api-key-env or "
                              "--api-key-file")
@@ -68,8 +76,10 @@ class HttpTarget:
             if name in _NOT_OURS and value not in (1, False, None):
                 raise UsageError(f"--extra-body must not set {name}: one answer for each prompt is measured")
         for name, value in self.headers.items():
-            if not _HEADER_NAME.fullmatch(name) or any(c in value for c in "\r\n\0"):
+            if not _HEADER_NAME.fullmatch(name) or not (value.isprintable() and value.isascii()):
                 raise UsageError(f"--header {name!r} is no valid header")
+            if name.lower() in _FRAMING:
+                raise UsageError(f"--header {name} would change how the request is sent: leave it out")
 
     @property
     def root(self) -> str:

@@ -35,7 +35,8 @@ def bench(
     seed: Annotated[int, typer.Option(help="Of arrivals, lengths and prompts.")] = 0,
     max_concurrency: Annotated[int | None, typer.Option(
         help="Most requests in flight. With --request-rate inf a closed loop: one for each that ends. With a "
-             "rate whoever comes then waits, and his latency counts from when he came.", min=1)] = None,
+             "rate whoever comes then waits, and his latency counts from when he came.",
+        min=1, max=1_000_000)] = None,
     stages: Annotated[str | None, typer.Option(
         help="The rate over time, as in 30s@2,60s@2..8,30s@8, instead of --request-rate.")] = None,
     ramp_up_strategy: Annotated[str | None, typer.Option(
@@ -161,7 +162,7 @@ def bench(
     source = engine_source(
         load, knobs, engine | {"model": model}, config=config, server=server, server_command=server_command,
         control_block=control_block, target=target,
-        request_timeout_s=flags.above_zero("--request-timeout", request_timeout),
+        request_timeout_s=flags.within("--request-timeout", request_timeout, 0.01, 86_400),
         ready_timeout_s=server_ready_timeout)
     rules_asked = flags.goodput_rules(goodput)
     with_curve = flags.wants_fluidity(
@@ -176,8 +177,8 @@ def bench(
         knobs=knobs if config is None and server_command is None else None,
         slo=flags.slo_of(slo, load, fluidity=with_curve, goodput=rules), slo_is_asked=bool(slo),
         goodput=rules, fluidity=with_curve,
-        decode_deadline_ms=flags.above_zero("--decode-deadline-ms", decode_ms),
-        prefill_slack_ms=flags.above_zero("--prefill-slack-ms", slack_ms, or_zero=True),
+        decode_deadline_ms=flags.within("--decode-deadline-ms", decode_ms, 0.001, 1e7),
+        prefill_slack_ms=flags.within("--prefill-slack-ms", slack_ms, 0, 1e7),
         prefill_curve=None if prefill_curve is None else load_prefill_curve(Path(prefill_curve)),
         request_timeout_s=request_timeout, max_concurrency=max_concurrency, workers=workers,
         dispatch_for_s=last_send_s(plan, asked),

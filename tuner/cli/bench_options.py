@@ -10,6 +10,7 @@ from tuner.slo import Slo, parse_slo
 from workloads import UsageError, Workload, load_workload
 
 _NEED_CURVE = ("fluidity", "stall", "stalled_requests")
+_LONGEST_NAME = 200
 _INPUT_LEN, _OUTPUT_LEN = 1024, 128
 """The random data set's defaults in `vllm bench serve`."""
 
@@ -92,9 +93,18 @@ def above_zero(flag: str, value: float, *, or_zero: bool = False) -> float:
     raise UsageError(f"{flag} must be a finite number {bound} 0; got {value:g}")
 
 
+def within(flag: str, value: float, least: float, most: float) -> float:
+    """`value`, if it lies within what can be meant; else a UsageError."""
+    if least <= value <= most:
+        return value
+    raise UsageError(f"{flag} must be between {least:g} and {most:g}; got {value:g}")
+
+
 def run_directory(home: Path, name: str | None) -> Path:
     """Where the run is kept: under its name, or under the time and, where that is taken, a number."""
     if name is not None:
+        if len(name.encode(errors="replace")) > _LONGEST_NAME:
+            raise UsageError(f"--experiment-name is longer than {_LONGEST_NAME} bytes: shorten it")
         return home / name
     stamp = datetime.now().astimezone().strftime("bench_%Y%m%d_%H%M%S")
     candidates = itertools.chain([stamp], (f"{stamp}_{number}" for number in itertools.count(2)))

@@ -76,6 +76,8 @@ def _run(arguments: list[str]) -> int:
     """The exit code of one invocation; what went wrong is said in one line on stderr."""
     # Not app(): in Typer's own main an exit code 2 of a command and a usage error look alike.
     command = typer.main.get_command(app)
+    if any("\udc80" <= character <= "\udcff" for word in arguments for character in word):
+        return _complain("error: the command line is no valid UTF-8", WRONG_USAGE)
     try:
         with command.make_context("tune", list(arguments)) as context:
             command.invoke(context)

@@ -115,13 +115,18 @@ def _headers(pairs: list[str]) -> dict[str, str]:
     return headers
 
 
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
 def _body(text: str | None) -> dict[str, Any]:
     if text is None:
         return {}
     try:
-        body = json.loads(text)
-    except ValueError as error:
-        raise UsageError(f"--extra-body is not valid JSON: {error}") from None
+        body = json.loads(text, parse_constant=_refuse_constant)
+        json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError) as error:  # a lone surrogate is a ValueError too
+        raise UsageError(f"--extra-body is not valid JSON: {str(error)[:200]}") from None
     if not isinstance(body, dict):
         raise UsageError("--extra-body must be a JSON object, as in '{\"top_p\": 0.9}'")
     return body
