@@ -11,9 +11,10 @@ import msgspec
 
 from engine_adapter.answer import DecodedAnswer, Failure, FailureKind
 from engine_adapter.clock import Clock
-from engine_adapter.http.connection import LARGEST_ANSWER, Connection, Response
+from engine_adapter.http.connection import Connection
 from engine_adapter.http.openai_stream import StreamContent, decode_stream
 from engine_adapter.http.pool import ConnectionPool
+from engine_adapter.http.response import LARGEST_ANSWER, Response
 from engine_adapter.http.text_tokens import TokensOfText
 
 _STALE_WITHIN_NS = 250_000_000

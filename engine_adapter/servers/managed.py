@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +34,7 @@ _NO_LIMIT = 1 << 30
 """What a command's server cannot be set to shows only when it is started."""
 
 
-class ManagedServer(ServerFront[ServedEngine]):
+class ManagedServer(ServerFront[ServedEngine], ABC):
     """What the two kinds below share. One instance is one start.
 
     `target` says how to speak to the server (API, key, headers, model); its address is used only by
@@ -135,11 +136,11 @@ class ManagedServer(ServerFront[ServedEngine]):
     def _chooses_port(self) -> bool:
         return True
 
-    def _command(self, home: EngineHome, port: int) -> list[str]:
-        raise NotImplementedError
+    @abstractmethod
+    def _command(self, home: EngineHome, port: int) -> list[str]: ...
 
-    def _client(self, target: HttpTarget, home: EngineHome) -> ServedEngine:
-        raise NotImplementedError
+    @abstractmethod
+    def _client(self, target: HttpTarget, home: EngineHome) -> ServedEngine: ...
 
     def _environment(self, home: EngineHome) -> dict[str, str]:
         return home.environment()
