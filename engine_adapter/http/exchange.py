@@ -119,11 +119,6 @@ class HttpAnswer:
         """What came, undecoded."""
         return b"".join(self._response.bodies)
 
-    @property
-    def status(self) -> int:
-        """The HTTP status, 0 where none came."""
-        return self._response.status
-
     def _transport_failure(self) -> Failure | None:
         """Why there is no answer to look into; None where there is one, whole or not."""
         response = self._response

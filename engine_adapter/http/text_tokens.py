@@ -1,12 +1,9 @@
-"""A model's tokenizer at the client: for servers that do not count tokens, and for prompts as text."""
+"""A model's tokenizer at the client, for servers that do not count tokens."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
-
-import numpy as np
 
 from workloads.errors import UsageError
 
@@ -49,7 +46,7 @@ def tokenizer_from(path: str | Path) -> "TextTokenizer":
 
 
 class TextTokenizer:
-    """TokensOfText by a Hugging Face tokenizer, and prompts of a given length. Adds no special tokens."""
+    """TokensOfText by a Hugging Face tokenizer. Adds no special tokens."""
 
     def __init__(self, tokenizer: "Tokenizer") -> None:
         # A tokenizer.json may carry the limits of the model's training, which would cut long prompts.
@@ -66,10 +63,6 @@ class TextTokenizer:
         """The token ids of `text`."""
         return self._tokenizer.encode(text, add_special_tokens=False).ids
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of token ids, special tokens left out; encoding it may give other ids."""
-        return self._tokenizer.decode(ids, skip_special_tokens=True)
-
     def count(self, text: str) -> int:
         """Tokens of `text`."""
         return len(self.encode(text))
@@ -84,59 +77,3 @@ class TextTokenizer:
             end = max(end, token_end)
             tokens[bisect_left(ends, end)] += 1
         return tokens
-
-    def text_of_length(self, num_tokens: int, rng: np.random.Generator) -> str:
-        """A random text that this tokenizer encodes to exactly `num_tokens` tokens.
-
-        Raises UsageError for fewer than one token, and where the tokenizer gives no text of this length.
-        """
-        if num_tokens < 1:
-            raise UsageError(f"a prompt has at least 1 token, not {num_tokens}")
-        for separator, words in self._vocabularies:
-            text = self._fitted(num_tokens, separator, words, rng)
-            if text is not None:
-                return text
-        raise UsageError(f"this tokenizer gives no text of {num_tokens} tokens: send token ids instead")
-
-    def _fitted(
-        self, num_tokens: int, separator: str, words: list[str], rng: np.random.Generator
-    ) -> str | None:
-        """Random words whose joint text has this many tokens, or None where no number of them does."""
-        chosen: list[str] = []
-        missing = num_tokens
-        for _ in range(_ROUNDS):
-            if missing > 0:
-                chosen += [words[i] for i in rng.integers(len(words), size=missing)]
-            else:
-                del chosen[missing:]
-            text = separator.join(chosen)
-            count = self.count(text)
-            if count == num_tokens:
-                return text
-            # Where words are longer than one token, so many fewer of them are needed.
-            difference = num_tokens - count
-            words_short = int(difference * len(chosen) / max(count, 1)) or (1 if difference > 0 else -1)
-            missing = min(words_short, num_tokens)
-        return None
-
-    @cached_property
-    def _vocabularies(self) -> list[tuple[str, list[str]]]:
-        """Separators, each with the words that stay one token when they are joined by it.
-
-        Spaces between words keep tokens apart in most tokenizers; the rest have tokens to append.
-        """
-        size = self.vocab_size
-        ids = np.linspace(0, size, min(size, _MOST_WORDS), endpoint=False).astype(int).tolist()
-        texts = sorted({self.decode([i]) for i in ids})
-        words = sorted({text.strip() for text in texts if text.strip().isalpha()})
-        pieces = [text for text in texts if text.isprintable() and _UNDECODABLE not in text]
-        vocabularies = [
-            (separator, [word for word in choices if word and self.count(word + separator + word) == 2])
-            for separator, choices in ((" ", words), ("", pieces))
-        ]
-        return [(separator, choices) for separator, choices in vocabularies if choices]
-
-
-_ROUNDS = 50
-_MOST_WORDS = 8192
-_UNDECODABLE = "\N{REPLACEMENT CHARACTER}"
