@@ -1,5 +1,6 @@
 # Everything runs in .venv, which `make setup` creates and every target brings up to date.
 #   ARGS     flags for the program behind a target:  make tune ARGS="--rate 0.5"
+#   RUNS     where a study keeps its runs; default: a temporary folder
 #   PYTHON   the Python (3.11 or newer) to build .venv with
 #   ENGINE   auto, cpu or cuda
 
@@ -12,7 +13,8 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 KEEP_PYTHON = $(if $(filter file,$(origin PYTHON)),--keep-python)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tune test lint clean study-live-fresh study-independent study-client
+.PHONY: help setup tune test lint clean study-live-fresh study-independent study-client study-simulator-accuracy \
+	study-simulator-published study-simulator-speed study-simulator-differential
 
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -39,6 +41,23 @@ study-independent: setup ## Compare tune bench with a measurement written withou
 
 study-client: setup ## Compare tune bench and vllm bench serve with the truth of a paced server (3 minutes)
 	@.venv/bin/python docs/studies/client_accuracy.py
+
+study-simulator-accuracy: setup ## Compare simulated with measured runs of the bundled model (35 minutes); RUNS=DIR keeps them
+	@runs="$(or $(RUNS),$$(mktemp -d)/runs)"; \
+	.venv/bin/python docs/studies/simulator_accuracy.py measure "$$runs" && \
+	.venv/bin/python docs/studies/simulator_accuracy.py compare "$$runs"
+
+SHARED = ../shared/data
+
+study-simulator-published: setup ## Compare the simulator with published runs and capacities (5 minutes); SHARED=DIR holds them
+	@.venv/bin/python docs/studies/simulator_published.py runs $(SHARED)/llmservingsim_vllm_runs
+	@.venv/bin/python docs/studies/simulator_published.py sarathi $(SHARED)/sarathi_osdi24_measured
+
+study-simulator-speed: setup ## Time the simulator; ARGS="--peer NAME=PYTHON" times another beside it (2 minutes)
+	@.venv/bin/python docs/studies/simulator_speed.py $(ARGS)
+
+study-simulator-differential: setup ## Compare the simulator's decisions with vLLM's scheduler, step by step (2 minutes)
+	@.venv/bin/python docs/studies/simulator_differential.py $(ARGS)
 
 clean: ## Remove .venv and everything built; the bundled model stays in the user's cache
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -29,6 +29,8 @@ RATE_SHARE = Fraction(99, 100)
 _SPAN_LIMIT = 1 << 62
 _SAMPLE = 1000
 """Requests of a first, rough look for the fluid token rate of many more."""
+_LOOKS_AROUND = (1.03, 0.97, 1.1, 0.9)
+"""Shares of what that found, the closest first."""
 
 
 class FluidityResult(NamedTuple):
@@ -120,10 +122,10 @@ def fluid_token_rate(arrivals: TokenArrivals) -> float | None:
     longest_ns = max(1, int(longest_gap))  # at the longest gap nothing is late
     near: list[int] = []
     if (every := int(rated.sum()) // _SAMPLE) > 1:
-        # Where a part of the requests ends is close to where all of them do: two looks around it settle most.
+        # Where a part of the requests ends is close to where all of them do: looks around it settle most.
         few = rated & (np.cumsum(rated) % every == 0)
         guess = _shortest_deadline_ns(arrivals, few, longest_ns, [])
-        near = [round(guess * share) for share in (1.01, 0.99)]
+        near = [round(guess * share) for share in _LOOKS_AROUND]
     shortest_ns = _shortest_deadline_ns(arrivals, rated, longest_ns, near)
     return 1e9 / shortest_ns if shortest_ns > 1 else None
 
@@ -131,14 +133,16 @@ def fluid_token_rate(arrivals: TokenArrivals) -> float | None:
 def _shortest_deadline_ns(arrivals: TokenArrivals, rated: Bool, longest_ns: int,
                           first_looks: Sequence[int]) -> int:
     """The smallest decode deadline, up to `longest_ns`, that enough of the `rated` requests reach."""
-    shortest_ns, looks, open_ = 1, list(reversed(first_looks)), rated.copy()
+    shortest_ns, looks, open_ = 1, list(reversed(first_looks)), rated
     needed = -(-int(rated.sum()) * RATE_SHARE.numerator // RATE_SHARE.denominator)
     # Fluidity does not fall with the deadline. So a request that passes is settled for every
     # longer deadline, one that fails for every shorter one; only the others are looked at again.
     while shortest_ns < longest_ns:
-        look = looks.pop() if looks else 0
-        middle_ns = look if shortest_ns <= look < longest_ns else (shortest_ns + longest_ns) // 2
-        passes = _reaches_rate_fluidity(arrivals, open_, middle_ns)
+        if 2 * int(open_.sum()) < len(open_):  # to leave out fewer costs more than to look at them
+            arrivals, open_ = arrivals.select(open_), open_[open_]
+        looks = [look for look in looks if shortest_ns <= look < longest_ns]
+        middle_ns = looks.pop() if looks else (shortest_ns + longest_ns) // 2
+        passes = open_ & _reaches_rate_fluidity(arrivals, middle_ns)
         count = int(passes.sum())
         if count >= needed:
             longest_ns = middle_ns
@@ -146,24 +150,25 @@ def _shortest_deadline_ns(arrivals: TokenArrivals, rated: Bool, longest_ns: int,
         else:
             shortest_ns = middle_ns + 1
             needed -= count
-            open_ &= ~passes
+            open_ = open_ & ~passes
     return shortest_ns
 
 
-def _reaches_rate_fluidity(arrivals: TokenArrivals, open_: Bool, decode_deadline_ns: int) -> Bool:
-    """Which of the requests that are still `open_` reach the fluidity of the rate at this deadline."""
-    passes = np.zeros(len(arrivals), dtype=np.bool_)
+def _reaches_rate_fluidity(arrivals: TokenArrivals, decode_deadline_ns: int) -> Bool:
+    """Which of the requests reach the fluidity of the rate at this deadline."""
     allowed = 1 - RATE_FLUIDITY
+    # A first token that is due when it came neither misses nor saves anything: it only adds to the
+    # total.
+    first_due = arrivals.at_ns[np.minimum(arrivals.offsets[:-1], len(arrivals.at_ns) - 1)]
+    missed, late_tokens = (np.zeros(len(arrivals), dtype=np.int64) for _ in range(2))
     for start, end in arrivals.parts():
-        chosen = start + np.flatnonzero(open_[start:end])
-        if not len(chosen):
-            continue
-        part = arrivals.part(start, end).select(open_[start:end])
-        # A first token that is due when it came neither misses nor saves anything: it only adds to the
-        # total.
-        found = fluidity_of_requests(part, part.at_ns[part.offsets[:-1]], decode_deadline_ns)
-        kept = found.missed * allowed.denominator <= (found.total - 1) * allowed.numerator
-        passes[chosen[kept]] = True
+        part = arrivals.part(start, end)
+        late, late_ns = _late_reads(part, first_due[start:end], decode_deadline_ns)
+        owner = np.searchsorted(part.offsets, late, side="right") - 1
+        np.add.at(missed[start:end], owner, late_ns // decode_deadline_ns + 1)
+        late_tokens[start:end] = np.bincount(owner, minlength=end - start)
+    deadlines = arrivals.num_tokens() - 1 - late_tokens + missed
+    passes: Bool = missed * allowed.denominator <= deadlines * allowed.numerator
     return passes
 
 
@@ -172,30 +177,37 @@ def _late_reads(part: TokenArrivals, first_due_ns: Int64, decode_deadline_ns: in
 
     Only the first token of a read can be late: the others come with it, before their deadlines.
     """
-    ahead_ns = part.at_ns - part.token_index() * decode_deadline_ns
     counts = np.diff(part.offsets)
-    some = counts > 0
-    return _late_in_chunk(ahead_ns, counts[some], first_due_ns[some])
-
-
-def _late_in_chunk(ahead_ns: Int64, counts: Int64, first_due_ns: Int64) -> tuple[Int64, Int64]:
-    """The same for requests that all have reads, `counts` of them each."""
-    if not len(counts):
+    if not counts.all():
+        some = counts > 0
+        counts, first_due_ns = counts[some], first_due_ns[some]
+        part = TokenArrivals(np.concatenate([[0], np.cumsum(counts)]), part.at_ns, part.tokens)
+    if not len(part):
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-    starts = np.cumsum(counts) - counts
-    span = np.maximum(np.maximum.reduceat(ahead_ns, starts) - first_due_ns, 0)
-    if len(counts) > 1 and float(span.sum(dtype=np.float64)) >= _SPAN_LIMIT:
-        half = len(counts) // 2
-        cut = int(starts[half])
-        first, first_by = _late_in_chunk(ahead_ns[:cut], counts[:half], first_due_ns[:half])
-        second, second_by = _late_in_chunk(ahead_ns[cut:], counts[half:], first_due_ns[half:])
-        return np.concatenate([first, second + cut]), np.concatenate([first_by, second_by])
+    starts, before = part.offsets[:-1], part.tokens_before()
+    if len(part) > 1 and decode_deadline_ns * int(before[-1]) >= _SPAN_LIMIT:
+        return _late_in_halves(part, first_due_ns, decode_deadline_ns)
+    # Tokens are counted through all requests; a request's `own` takes back what was before its first.
+    ahead_ns = part.at_ns - before * decode_deadline_ns
+    own = before[starts] * decode_deadline_ns - first_due_ns
+    span = np.maximum(np.maximum.reduceat(ahead_ns, starts) + own, 0)
+    if len(part) > 1 and float(span.sum(dtype=np.float64)) >= _SPAN_LIMIT:
+        return _late_in_halves(part, first_due_ns, decode_deadline_ns)
     # Lift each request's values above those of the request before, so that one running maximum
     # serves all: it enters a request at that request's own first deadline.
     floor = np.cumsum(span) - span
-    lifted = np.maximum(ahead_ns - np.repeat(first_due_ns, counts), 0) + np.repeat(floor, counts)
-    reference = np.empty_like(lifted)
-    reference[1:] = np.maximum.accumulate(lifted)[:-1]
-    reference[starts] = floor
-    late = np.flatnonzero(lifted > reference)
-    return late, (lifted - reference)[late]
+    ahead_ns += np.repeat(own + floor, counts)
+    ahead_ns[starts] = np.maximum(ahead_ns[starts], floor)
+    reference = np.maximum.accumulate(ahead_ns)
+    late = np.flatnonzero(ahead_ns[1:] > reference[:-1]) + 1
+    if ahead_ns[0] > 0:
+        late = np.concatenate([[0], late])
+    return late, ahead_ns[late] - np.where(late > 0, reference[late - 1], 0)
+
+
+def _late_in_halves(part: TokenArrivals, first_due_ns: Int64, decode_deadline_ns: int) -> tuple[Int64, Int64]:
+    """The same of more requests than whole nanoseconds can hold one above the other."""
+    half = len(part) // 2
+    first, first_by = _late_reads(part.part(0, half), first_due_ns[:half], decode_deadline_ns)
+    second, second_by = _late_reads(part.part(half, len(part)), first_due_ns[half:], decode_deadline_ns)
+    return np.concatenate([first, second + part.offsets[half]]), np.concatenate([first_by, second_by])

@@ -53,6 +53,8 @@ def _run(run: Run, summary: Summary) -> dict[str, Any]:
     identity = [meta.get(name) for name in ("plan_digest", "salt", "date", "label")]
     verdict = "valid" if run.validity.valid else "INVALID: " + "; ".join(run.validity.reasons)
     keywords = ["stallfree", "valid" if run.validity.valid else "invalid"]
+    if "simulated" in ((meta.get("engine") or {}).get("fingerprint") or {}):
+        verdict, keywords = f"SIMULATED, {verdict}", [*keywords, "simulated"]
     return {"uid": _digest([*identity, run.start_ns]), "time": _time(run, summary.duration_s),
             "description": f"{meta.get('label') or 'run'}, {verdict}", "keywords": keywords}
 

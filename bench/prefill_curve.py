@@ -127,13 +127,13 @@ async def measure_prefill_curve(
         samples.append(tuple([await ask.first_token_ns(length) for _ in range(repeats)]))
     medians = np.array([np.median(repeats_ns) for repeats_ns in samples])
     return PrefillCurve(
-        tuple(ascending), tuple(_non_decreasing(medians)), tuple(samples),
+        tuple(ascending), tuple(non_decreasing(medians)), tuple(samples),
         {**info.fingerprint, "model": info.model,
          "knobs": None if info.knobs is None else info.knobs.as_dict()},
     )
 
 
-def _non_decreasing(values: npt.NDArray[np.float64]) -> list[int]:
+def non_decreasing(values: npt.NDArray[np.float64]) -> list[int]:
     """Isotonic regression (pool adjacent violators): the closest sequence that does not fall.
 
     A running maximum would let one slow median lift every longer length.

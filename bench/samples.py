@@ -3,6 +3,8 @@
 import math
 from fractions import Fraction
 
+import numpy as np
+
 from bench.catalog import percentile_of
 from bench.run import Float64, Int64
 
@@ -47,8 +49,10 @@ class Samples:
     def _std(self) -> float:
         # In pieces: the differences of millions of samples, all at once, are as large as a run.
         mean, total = self._sorted.mean(), 0.0
+        differences = np.empty(min(len(self._sorted), _PIECE))
         for begin in range(0, len(self._sorted), _PIECE):
-            difference = self._sorted[begin:begin + _PIECE] - mean
+            piece = self._sorted[begin:begin + _PIECE]
+            difference = np.subtract(piece, mean, out=differences[:len(piece)])
             total += float(difference @ difference)
         return math.sqrt(total / len(self._sorted))
 

@@ -28,7 +28,7 @@ _TIMES = (
     *(("schedule_lag", stat, "schedule_lag") for stat in ("p50", "p99", "max")),
 )
 _SECOND_NS = 1_000_000_000
-_BLOCK_READS = 1 << 20
+_BLOCK_READS = 1 << 18
 _FIGURES: dict[str, tuple[str, str | None]] = {
     **{f"{stat}_{name}_ms": (metric, stat) for metric, stat, name in _TIMES},
     "longest_stall_ms": ("stall", "max"),
@@ -154,14 +154,16 @@ def _rate(run: Run) -> float | str | None:
 
 def _delivery(run: Run) -> dict[str, float | None]:
     delays = delivery_delays_ns(run)
-    stats = {"p50": 50, "p99": 99, "max": 100}
-    return {f"{name}_delivery_delay_ms": None if delays is None else float(np.percentile(delays, q)) / 1e6
-            for name, q in stats.items()}
+    values = [None] * 3 if delays is None else (
+        np.percentile(delays, (50, 99, 100), overwrite_input=True) / 1e6).tolist()
+    return dict(zip(("p50_delivery_delay_ms", "p99_delivery_delay_ms", "max_delivery_delay_ms"), values,
+                    strict=True))
 
 
 def _busiest_second(run: Run) -> float | None:
     """Most output tokens of successful requests within one second, counted from the start of the run."""
-    if not run.ok.any():
+    ok = run.ok
+    if not ok.any():
         return None
     begin_ns = min(run.start_ns, int(run.read_ns.min()))
     totals = np.zeros(int((run.read_ns.max() - begin_ns) // _SECOND_NS) + 1)
@@ -169,7 +171,9 @@ def _busiest_second(run: Run) -> float | None:
     # Row by row in blocks: a long run has millions of reads.
     for rows in np.array_split(np.arange(len(run)), len(run.read_ns) // _BLOCK_READS + 1):
         low, high = run.reads_offset[rows[0]], run.reads_offset[rows[-1] + 1]
-        chosen = np.repeat(run.ok[rows], counts[rows])
-        seconds = (run.read_ns[low:high][chosen] - begin_ns) // _SECOND_NS
-        totals += np.bincount(seconds, weights=run.read_tokens[low:high][chosen], minlength=len(totals))
+        at_ns, tokens = run.read_ns[low:high], run.read_tokens[low:high]
+        if not ok[rows].all():
+            chosen = np.repeat(ok[rows], counts[rows])
+            at_ns, tokens = at_ns[chosen], tokens[chosen]
+        totals += np.bincount((at_ns - begin_ns) // _SECOND_NS, weights=tokens, minlength=len(totals))
     return float(totals.max())

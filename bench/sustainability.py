@@ -64,10 +64,13 @@ def scheduling_delays_ns(run: Run, rows: Bool) -> Int64:
     """Sending to first engine step of the rows that the step log knows; empty when it lost steps."""
     if run.steps.lost:  # a later chunk could pass for the first
         return np.zeros(0, dtype=np.int64)
-    first_ns = run.steps.first_scheduled_ns()
-    sent = zip(run.index[rows].tolist(), run.sent_ns[rows].tolist(), strict=True)
-    delays = [first_ns[number] - sent_ns for number, sent_ns in sent if number in first_ns]
-    return np.array(delays, dtype=np.int64)
+    numbers, first_ns = run.steps.first_scheduled()
+    if not len(numbers):
+        return np.zeros(0, dtype=np.int64)
+    place = np.minimum(np.searchsorted(numbers, run.index[rows]), len(numbers) - 1)
+    known = numbers[place] == run.index[rows]
+    delays: Int64 = first_ns[place[known]] - run.sent_ns[rows][known]
+    return delays
 
 
 def _delays(run: Run, deadlines: Deadlines | None) -> tuple[Int64, str]:

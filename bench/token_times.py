@@ -33,11 +33,18 @@ class TokenArrivals:
     @classmethod
     def from_run(cls, run: Run, rows: Bool) -> Self:
         """The reads of the rows of `run` that `rows` selects, all of them sent."""
-        counts = np.diff(run.reads_offset)
-        chosen = np.repeat(rows, counts)
-        at_ns = run.read_ns[chosen]
-        at_ns -= np.repeat(run.sent_ns[rows], counts[rows])
-        return cls(_offsets(counts[rows]), at_ns, run.read_tokens if rows.all() else run.read_tokens[chosen])
+        counts, offsets, tokens = np.diff(run.reads_offset), run.reads_offset, run.read_tokens
+        if rows.all():
+            at_ns = run.read_ns.copy()
+        else:
+            chosen = np.repeat(rows, counts)
+            at_ns, tokens = run.read_ns[chosen], tokens[chosen]
+            counts = counts[rows]
+            offsets = _offsets(counts)
+        sent_ns, arrivals = run.sent_ns[rows], cls(offsets, at_ns, tokens)
+        for start, end in arrivals.parts():
+            at_ns[offsets[start]:offsets[end]] -= np.repeat(sent_ns[start:end], counts[start:end])
+        return arrivals
 
     @classmethod
     def from_gaps(cls, gaps_ns: Int64, offsets: Int64) -> Self:
@@ -67,28 +74,40 @@ class TokenArrivals:
         before = np.concatenate([[0], np.cumsum(self.tokens, dtype=np.int64)])[self.offsets]
         return np.diff(before)
 
-    def token_index(self) -> Int64:
-        """Position of each read's first token within its request, shape (reads,)."""
-        return running_total(self.tokens, self.offsets) - self.tokens
+    def tokens_before(self) -> Int64:
+        """Tokens of all reads before each read, whosever they are, shape (reads,)."""
+        if not self.tokens_with_others():
+            return np.arange(len(self.tokens))
+        before: Int64 = np.cumsum(self.tokens, dtype=np.int64) - self.tokens
+        return before
 
     def message_gaps_ns(self) -> Int64:
         """Gaps between successive reads of one request, in the order of the reads."""
-        # From one request's last read to the next one's first is no gap; requests without reads share
-        # their offset with the next.
-        between = np.unique(self.offsets[1:-1]) - 1
-        between = between[(between >= 0) & (between < len(self.at_ns) - 1)]
-        return np.delete(np.diff(self.at_ns), between)
+        counts = np.diff(self.offsets)
+        gaps = np.empty(len(self.at_ns) - int((counts > 0).sum()), dtype=np.int64)
+        filled = 0
+        for start, end in self.parts():
+            part = self.part(start, end)
+            # From one request's last read to the next one's first is no gap.
+            within = np.ones(len(part.at_ns), dtype=np.bool_)
+            within[part.offsets[:-1][counts[start:end] > 0]] = False
+            some = np.diff(part.at_ns)[within[1:]]
+            gaps[filled:filled + len(some)] = some
+            filled += len(some)
+        return gaps
 
     def longest_message_gap_ns(self) -> Float64:
         """The longest of each request's message gaps, shape (requests,); NaN where there is none."""
         longest = np.full(len(self), np.nan)
         for start, end in self.parts():
             part = self.part(start, end)
-            gaps = np.maximum(np.diff(part.offsets) - 1, 0)
-            some = np.flatnonzero(gaps)
+            some = np.flatnonzero(np.diff(part.offsets) > 1)
             if len(some):
-                begins = np.cumsum(gaps[some]) - gaps[some]
-                longest[start + some] = np.maximum.reduceat(part.message_gaps_ns(), begins)
+                gaps = np.diff(part.at_ns)
+                between = part.offsets[1:-1] - 1
+                # A gap of a request is at least 0: what lies between two of them never is the longest.
+                gaps[between[(between >= 0) & (between < len(gaps))]] = -1
+                longest[start + some] = np.maximum.reduceat(gaps, part.offsets[some])
         return longest
 
     def parts(self, reads: int = 1 << 18) -> Iterator[tuple[int, int]]:

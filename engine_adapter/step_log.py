@@ -61,14 +61,15 @@ class StepLog:
         begin[1:] = np.maximum(start[1:], end[:-1])
         return end - begin
 
-    def first_scheduled_ns(self) -> dict[int, int]:
-        """For each request with a prefill chunk, the start of the first step that contained it."""
-        start_of = dict(zip(self.steps["step"].tolist(), self.steps["start_ns"].tolist(), strict=True))
-        first: dict[int, int] = {}
-        for step, request in zip(self.chunks["step"].tolist(), self.chunks["request"].tolist(), strict=True):
-            if step in start_of:
-                first.setdefault(request, start_of[step])
-        return first
+    def first_scheduled(self) -> tuple[Int64, Int64]:
+        """Requests with a prefill chunk, ascending, and the start of the first step that contained each."""
+        numbers, order = np.unique(self.steps["step"], return_index=True)
+        if not len(numbers):
+            return _empty(), _empty()
+        place = np.minimum(np.searchsorted(numbers, self.chunks["step"]), len(numbers) - 1)
+        known = np.flatnonzero(numbers[place] == self.chunks["step"])
+        requests, first = np.unique(self.chunks["request"][known], return_index=True)
+        return requests, self.steps["start_ns"][order[place[known[first]]]]
 
     def joined(self, later: Self) -> Self:
         """This log followed by `later`."""

@@ -22,6 +22,7 @@ from reports.document import (
 from reports.quantities import NONE, capitalised, duration, quantity, show
 from reports.run_report import run_document
 from reports.run_view import RunView, load_view
+from reports.simulated import badge, marked_status, simulated_notice, simulated_study
 from reports.study import Figures
 from reports.study_facts import fact_lines
 from reports.study_report import ended
@@ -59,16 +60,20 @@ def capacity_document(capacity: Capacity) -> Document:
         *([section for section in details if section.id == "definitions"]
           or [definitions(map(quantity, FIGURES), tuned=False)]),
     )
-    made = f"stallfree {capacity.version}".rstrip()
+    made, simulation = f"stallfree {capacity.version}".rstrip(), simulated_study(capacity.environment)
     return Document(
-        title=f"Capacity of {_name(capacity)}", source=text(capacity.workload.get("name")),
-        sections=sections, footer=f"{made}{f', search of {capacity.created}' if capacity.created else ''}")
+        title=f"{'Simulated capacity' if simulation else 'Capacity'} of {_name(capacity)}",
+        source=text(capacity.workload.get("name")), sections=sections,
+        footer=f"{made}{f', search of {capacity.created}' if capacity.created else ''}",
+        badge=badge([simulation]))
 
 
 def capacity_view(capacity: Capacity) -> dict[str, Any]:
     """The same for JSON."""
     view, missing = shown_run(capacity)
-    return {"kind": "capacity", "verdict": capacity.verdict, "capacity": dict(capacity.raw),
+    simulation = simulated_study(capacity.environment)
+    return {"kind": "capacity", "verdict": capacity.verdict,
+            "simulated": None if simulation is None else simulation.as_dict(), "capacity": dict(capacity.raw),
             "run": None if view is None else view.as_dict(), "missing": [missing] if missing else []}
 
 
@@ -88,6 +93,7 @@ def shown_run(capacity: Capacity) -> tuple[RunView | None, str]:
 def verdict_line(capacity: Capacity) -> tuple[str, Tone, str]:
     """The verdict in a few words, its tone, and the one sentence that explains it."""
     status, tone = _STATUS.get(capacity.verdict, (capitalised(capacity.verdict.replace("_", " ")), "muted"))
+    status = marked_status(status, simulated_study(capacity.environment))
     return status, tone, ended(capacity.verdict_text)
 
 
@@ -138,7 +144,8 @@ def slo_table(capacity: Capacity) -> Table:
 
 def _verdict(capacity: Capacity) -> Section:
     status, tone, sentence = verdict_line(capacity)
-    blocks: list[Block] = [Headline(status, tone, sentence, _tiles(capacity))]
+    blocks: list[Block] = [Headline(status, tone, sentence, _tiles(capacity)),
+                           *simulated_notice(simulated_study(capacity.environment))]
     blocks += [Notice(ended(warning)) for warning in capacity.warnings]
     if said := server_line(capacity):
         blocks.append(Paragraph(f"{said}. SLO: {', '.join(capacity.slo)}."))

@@ -7,8 +7,9 @@ from rich.text import Text
 
 from reports.capacity_file import Capacity
 from reports.capacity_report import narrow_runs_table, server_line, slo_table, verdict_line
+from reports.simulated import shouted, simulated_study
 from reports.study_report import ended
-from reports.terminal import STYLES, file_lines, rich_table, spaced
+from reports.terminal import STYLES, file_lines, rich_table, simulated_lines, spaced
 
 
 def capacity_screen(capacity: Capacity, files: Mapping[str, str]) -> RenderableType:
@@ -17,7 +18,9 @@ def capacity_screen(capacity: Capacity, files: Mapping[str, str]) -> RenderableT
     `files` names what was written and where, in the order to show.
     """
     status, tone, sentence = verdict_line(capacity)
-    parts: list[RenderableType] = [Text.assemble((status, f"bold {STYLES[tone]}".strip()), f". {sentence}")]
+    parts: list[RenderableType] = [
+        Text.assemble((shouted(status), f"bold {STYLES[tone]}".strip()), f". {sentence}")]
+    parts += simulated_lines(simulated_study(capacity.environment))
     parts += [Text(f"Warning: {ended(warning)}", style="yellow") for warning in capacity.warnings]
     if said := server_line(capacity):
         parts.append(Text(f"{said}."))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from reports.quantities import NONE, Quantity, change, digits, quantity
+from reports.simulated import simulated_study
 from reports.study import Figures, Setting, Study, runs_of
 
 COMPARED = (
@@ -189,11 +190,8 @@ def _alike(study: Study) -> tuple[Figures | None, Figures | None, str]:
     default, recommended = study.default, study.recommended
     assert default is not None, "compare has looked"
     assert recommended is not None, "compare has looked"
-    # A server that ran already was not started anew for the proof.
-    where = "in freshly started engines" if study.environment.get("fresh_engines", True) else (
-        "on the server that was searched, on new arrivals")
     if default.confirmed and recommended.confirmed:
-        return default.confirmed, recommended.confirmed, f"Measured {where} (confirmation)."
+        return default.confirmed, recommended.confirmed, f"{_how_confirmed(study)} (confirmation)."
     if default.search and recommended.search:
         return (
             default.search,
@@ -203,6 +201,14 @@ def _alike(study: Study) -> tuple[Figures | None, Figures | None, str]:
         )
     basis = "One of the two is confirmed, the other comes from the search."
     return default.best, recommended.best, basis
+
+
+def _how_confirmed(study: Study) -> str:
+    if simulated_study(study.environment):
+        return "Simulated on new arrivals"
+    # A server that ran already was not started anew for the proof.
+    return "Measured in freshly started engines" if study.environment.get("fresh_engines", True) else (
+        "Measured on the server that was searched, on new arrivals")
 
 
 def _failed_down_to(runs: Sequence[Figures]) -> float | None:

@@ -51,7 +51,7 @@ class Notice:
 
     kind: ClassVar[str] = "notice"
     text: str
-    title: Literal["Warning", "Invalid", "Missing", "Note"] = "Warning"
+    title: Literal["Warning", "Invalid", "Missing", "Note", "Simulated"] = "Warning"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +134,14 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A whole report. `source` says where its data come from, `footer` what made it and when."""
+    """A whole report. `source` says where its data come from, `footer` what made it and when, `badge` what
+    sets it apart from a measurement; empty for one."""
 
     title: str
     source: str
     sections: tuple[Section, ...]
     footer: str
+    badge: str = ""
 
 
 def table(

@@ -7,6 +7,7 @@ from typing import Any
 from bench import CATALOG
 from bench.foreign import ImportedFigure, ImportedResult
 from bench.foreign.imported import Key
+from engine_adapter.simulator.info import ENGINE_NAME
 from reports.document import (
     Block,
     Cell,
@@ -21,6 +22,7 @@ from reports.document import (
     table,
 )
 from reports.quantities import NONE, Quantity, capitalised, figure_key, quantity, share, show
+from reports.simulated import BADGE
 
 _SHORT = {"ttft": "TTFT", "tbt": "TBT", "itl": "ITL", "tpot": "TPOT", "e2e": "E2E",
           "ttft_from_intended": "TTFT from intended send", "e2e_from_intended": "E2E from intended send"}
@@ -45,7 +47,7 @@ def imported_document(results: Sequence[ImportedResult]) -> Document:
     sections += [_theirs(result, f"theirs-{position}", f": {names[position]}" if several else "")
                  for position, result in enumerate(results) if result.theirs]
     return Document(_title(results), ", ".join(dict.fromkeys(result.source.name for result in results)),
-                    tuple(sections), "stallfree")
+                    tuple(sections), "stallfree", BADGE if any(map(is_simulated, results)) else "")
 
 
 def _title(results: Sequence[ImportedResult]) -> str:
@@ -59,7 +61,8 @@ def _title(results: Sequence[ImportedResult]) -> str:
 def imported_view(results: Sequence[ImportedResult]) -> dict[str, Any]:
     """The same as plain values for JSON; times in ns."""
     return {"kind": "imported", "results": [
-        {**result.as_dict(), "rate_rps": "inf" if result.rate_rps == float("inf") else result.rate_rps,
+        {**result.as_dict(), "simulated": is_simulated(result),
+         "rate_rps": "inf" if result.rate_rps == float("inf") else result.rate_rps,
          "name": name} for result, name in zip(results, result_names(results), strict=True)]}
 
 
@@ -143,7 +146,14 @@ def result_status(result: ImportedResult) -> tuple[str, Tone]:
         return "Imported", ""
     if result.validity is None:
         return "Validity unknown", ""
+    if is_simulated(result):
+        return (BADGE, "good") if result.validity.valid else (f"{BADGE}, invalid", "bad")
     return ("Valid", "good") if result.validity.valid else ("Invalid", "bad")
+
+
+def is_simulated(result: ImportedResult) -> bool:
+    """Whether it is a file of ours about a run that nobody measured."""
+    return result.own and result.endpoint == ENGINE_NAME
 
 
 def result_notes(result: ImportedResult) -> list[str]:
@@ -189,7 +199,8 @@ def result_sentence(result: ImportedResult) -> str:
     else:
         counts = f"{result.completed} of {result.completed + result.failed} requests succeeded"
     tool = f"{result.tool} {result.tool_version}".strip()
-    return ", ".join([capitalised(counts), *_load(result), f"measured by {tool}."])
+    made = "simulated" if is_simulated(result) else "measured"
+    return ", ".join([capitalised(counts), *_load(result), f"{made} by {tool}."])
 
 
 def _load(result: ImportedResult) -> list[str]:

@@ -17,6 +17,7 @@ from reports.imported_report import (
     result_sentence,
     result_status,
 )
+from reports.simulated import shouted
 from reports.terminal import STYLES
 
 
@@ -46,7 +47,7 @@ def _told(result: ImportedResult, name: str) -> list[RenderableType]:
     sentence = f"{name}. {result_sentence(result)}"
     if result.own:
         status, tone = result_status(result)
-        first = Text.assemble((status, f"bold {STYLES[tone]}".strip()), f". {sentence}")
+        first = Text.assemble((shouted(status), f"bold {STYLES[tone]}".strip()), f". {sentence}")
     else:
         first = Text.assemble((name, "bold"), sentence.removeprefix(name))
     lines: list[RenderableType] = [first]

@@ -26,6 +26,8 @@ _SPECIAL = re.compile(r"([\\`*_\[\]<>|~#])")
 def markdown(document: Document) -> str:
     """GitHub-flavoured Markdown; text from outside is escaped and cannot become markup."""
     parts = [f"# {escape(document.title)}"]
+    if document.badge:
+        parts.append(f"**{escape(document.badge.upper())}**")
     if document.source:
         parts.append(escape(document.source))
     for section in document.sections:

@@ -17,6 +17,7 @@ from reports.imported_report import imported_document, imported_view
 from reports.markdown import markdown
 from reports.run_report import run_document
 from reports.run_view import RunView, distinct_names, load_view, setup_rows
+from reports.simulated import simulated_study
 from reports.study import Study
 from reports.study_file import STUDY_FILE, load_study
 from reports.study_report import study_document
@@ -111,10 +112,11 @@ def _encodable(content: str) -> str:
 
 
 def _study_view(study: Study, evidence: Evidence) -> dict[str, Any]:
-    comparison = compare(study)
+    comparison, simulation = compare(study), simulated_study(study.environment)
     return {
         "kind": "study",
         "verdict": study.verdict,
+        "simulated": None if simulation is None else simulation.as_dict(),
         "study": dict(study.raw),
         "comparison": [
             {

@@ -22,6 +22,7 @@ from reports.document import (
 )
 from reports.quantities import NONE, capitalised, quantity, show
 from reports.run_view import RunView, distinct_names, setup_rows
+from reports.simulated import Simulation, badge, simulated_notice
 from reports.stage_table import stage_table, whole_run_note
 from reports.survival_chart import Curve, survival_chart
 
@@ -74,8 +75,18 @@ def run_document(views: Sequence[RunView]) -> Document:
     shown = [quantity(key) for key in leading if any(key in view.figures for view in views)]
     rules = dict.fromkeys(rule for view in views for rule in view.rules)
     sections.append(definitions(shown, tuned=False, sending=rules))
-    title = f"Run {names[0]}" if len(views) == 1 else f"{len(views)} runs compared"
-    return Document(title, views[0].setup.get("Workload name", ""), tuple(sections), "stallfree")
+    simulations = [view.simulation for view in views]
+    return Document(_title(names, simulations), views[0].setup.get("Workload name", ""), tuple(sections),
+                    "stallfree", badge(simulations))
+
+
+def _title(names: Sequence[str], simulations: Sequence[Simulation | None]) -> str:
+    simulated = sum(simulation is not None for simulation in simulations)
+    if len(names) == 1:
+        return f"Simulated run {names[0]}" if simulated else f"Run {names[0]}"
+    if simulated == len(names):
+        return f"{len(names)} simulated runs compared"
+    return f"{len(names)} runs compared{f', {simulated} of them simulated' if simulated else ''}"
 
 
 def leading_figures(keys: Sequence[str], views: Sequence[RunView]) -> list[str]:
@@ -87,6 +98,14 @@ def leading_figures(keys: Sequence[str], views: Sequence[RunView]) -> list[str]:
         for view in views for stat in ("mean", "p99")
     )
     return [key for key in keys if differ or key not in FROM_INTENDED]
+
+
+def run_status(views: Sequence[RunView]) -> str:
+    """Whether the runs are valid, and whether they were measured at all, in a word or two."""
+    valid = all(view.validity.valid for view in views)
+    if any(view.simulation is None for view in views):
+        return "Valid" if valid else "Invalid"
+    return "Simulated" if valid else "Simulated, invalid"
 
 
 def run_sentence(view: RunView) -> str:
@@ -107,7 +126,9 @@ def _validity(views: Sequence[RunView], names: Sequence[str]) -> Section:
     else:
         sentence = run_sentence(views[0]) if len(views) == 1 else f"All {len(views)} runs are valid."
     tiles = _tiles(views[0]) if len(views) == 1 else ()
-    blocks.append(Headline("Invalid" if bad else "Valid", "bad" if bad else "good", sentence, tiles))
+    blocks.append(Headline(run_status(views), "bad" if bad else "good", sentence, tiles))
+    for name, view in zip(names, views, strict=True):
+        blocks += simulated_notice(view.simulation, f"{name}: " if len(views) > 1 else "")
     if len(views) > 1:
         told = zip(names, views, strict=True)
         blocks.append(Bullets(tuple(f"{name}: {run_sentence(view)}" for name, view in told)))

@@ -12,8 +12,9 @@ from reports.quantities import canonical, capitalised
 from reports.run_failures import Failures, failure_sentence, failures_of, first_errors
 from reports.run_load import held_back, load_words, sending_rule
 from reports.server_counters import server_delta, server_facts
+from reports.simulated import METHOD, Simulation, simulated_run
 from reports.survival import Survival
-from reports.token_counts import token_facts
+from reports.token_counts import COUNTED, token_facts
 from reports.tolerant import mapping, mappings, number, numbers, text, texts
 
 _SETUP_ORDER = ("knobs", "workload", "rate_rps", "max_concurrency", "stages", "workers", "burstiness", "seed",
@@ -58,6 +59,8 @@ class RunView:
     """Figures of each stage of the load, as the run has them; empty without stages."""
     rules: tuple[str, ...]
     """How this run was made, where runs differ: one sentence each."""
+    simulation: Simulation | None
+    """What was simulated; None where an engine was measured."""
 
     @property
     def completed(self) -> int:
@@ -92,6 +95,7 @@ class RunView:
         return {
             "name": self.name,
             "path": self.path,
+            "simulated": None if self.simulation is None else self.simulation.as_dict(),
             "valid": self.validity.valid,
             "reasons": list(self.validity.reasons),
             "notes": list(self.validity.notes),
@@ -117,6 +121,9 @@ def view_run(run: Run, *, path: str = "", summary: Mapping[str, Any] | None = No
     the run's label, else the last part of its path."""
     told = summary or summarise(run).as_dict()
     figures = {canonical(name): value for name, value in numbers(told).items() if name not in _NO_FIGURES}
+    simulation, tokens = simulated_run(run.meta), token_facts(run)
+    if simulation is not None:
+        tokens.pop(COUNTED, None)  # nobody counted
     return RunView(
         name=text(run.meta.get("label")) or Path(path).name or "run",
         path=path,
@@ -124,7 +131,7 @@ def view_run(run: Run, *, path: str = "", summary: Mapping[str, Any] | None = No
         failure=text(str(run.engine_failure or "")),
         outcomes=run.outcome_counts(),
         figures={name: value for name, value in figures.items() if value is not None},
-        setup=_setup(run.meta),
+        setup=_setup(run.meta, simulation),
         rate_rps=number(run.rate_rps),
         requests=int(run.measured.sum()),
         gaps=sketch(run),
@@ -133,12 +140,14 @@ def view_run(run: Run, *, path: str = "", summary: Mapping[str, Any] | None = No
         failures=failures_of(run),
         warnings=texts(run.meta.get("warnings")),
         held_back=held_back(run),
-        tokens=token_facts(run),
-        client=client_facts(run, {stat: figures.get(key) for stat, key in _DELIVERY.items()}),
+        tokens=tokens,
+        client={} if simulation else client_facts(
+            run, {stat: figures.get(key) for stat, key in _DELIVERY.items()}),
         server=server_facts(run),
         counters=server_delta(run),
         stages=tuple(mappings(told.get("stages"))),
-        rules=(sending_rule(run), *stamped_by_kernel(run)),
+        rules=(sending_rule(run), *stamped_by_kernel(run), *((METHOD,) if simulation else ())),
+        simulation=simulation,
     )
 
 
@@ -174,17 +183,22 @@ def setup_rows(views: Sequence[RunView]) -> tuple[list[tuple[str, ...]], list[tu
     return differing, same
 
 
-def _setup(meta: Mapping[str, Any]) -> dict[str, str]:
+def _setup(meta: Mapping[str, Any], simulation: Simulation | None) -> dict[str, str]:
+    made = {"Figures": "measured"} if simulation is None else {"Figures": "simulated", **simulation.facts()}
     before = mapping(mapping(meta.get("server_metrics")).get("before"))
     short = {
         "stages": [text(stage.get("name")) for stage in mappings(meta.get("stages"))],
         "workers": len(mappings(meta.get("workers"))) or None,
         "server_cache": mapping(before.get("cache_config")),
     }
-    told = {**meta, **short}
+    engine = mapping(meta.get("engine"))
+    # What was simulated stands at the head, in words.
+    plain = {name: value for name, value in mapping(engine.get("fingerprint")).items() if name != "simulated"}
+    told = {**meta, **short, **({"engine": {**engine, "fingerprint": plain}} if simulation else {})}
     ordered = {name: told[name] for name in (*_SETUP_ORDER, *told) if name in told}
     kept = _kept(ordered)
-    return dict(_flat({name: _kept(part) if isinstance(part, dict) else part for name, part in kept.items()}))
+    flat = _flat({name: _kept(part) if isinstance(part, dict) else part for name, part in kept.items()})
+    return made | dict(flat)
 
 
 def _kept(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,9 @@ from reports.evidence import Evidence
 from reports.load_chart import load_chart
 from reports.objectives import chart_metric
 from reports.quantities import capitalised, duration, quantity
+from reports.run_load import OPEN_LOOP
 from reports.shown_settings import shown_settings
+from reports.simulated import BADGE, METHOD, badge, marked_status, simulated_notice, simulated_study
 from reports.study import Setting, Study
 from reports.study_facts import environment_facts, knob_value, serve_note, setting_facts, workload_facts
 from reports.study_tables import comparison_table, runs_table, slo_table, trials_table
@@ -43,14 +45,15 @@ _TILES = ("capacity_rps", "p99_tbt_ms", "max_tbt_ms", "fluidity_p10")
 
 def study_document(study: Study, evidence: Evidence) -> Document:
     """The report of a finished or half-written study; what is missing is named where it would stand."""
-    comparison = compare(study)
+    comparison, simulation = compare(study), simulated_study(study.environment)
     slo_metrics = [
         chart_metric(study, metric, stat).quantity for metric, stat in (("tbt", "p99"), ("fluidity", "p10"))
     ]
     sections = (
         _verdict(study, comparison),
         _comparison(study, comparison),
-        Section("gaps", "Where streams stall", (*_missing(evidence.missing), _survival(study, evidence))),
+        Section("gaps", "Where streams stall",
+                (*simulated_notice(simulation), *_missing(evidence.missing), _survival(study, evidence))),
         Section("load", "Under load", (load_chart(study),)),
         Section("tried", "What was tried", (trials_chart(study), *_trials(study, evidence))),
         Section(
@@ -61,15 +64,18 @@ def study_document(study: Study, evidence: Evidence) -> Document:
             "Environment",
             _facts(environment_facts(study), "The study does not describe its environment."),
         ),
-        definitions([*(quantity(key) for key in COMPARED), *slo_metrics], tuned=True),
+        definitions([*(quantity(key) for key in COMPARED), *slo_metrics], tuned=True,
+                    sending=(OPEN_LOOP, *((METHOD,) if simulation else ()))),
     )
     model = _model_name(str(study.environment.get("model") or ""))
     made = f"stallfree {study.version}" if study.version else "stallfree"
     return Document(
-        title="Scheduler settings" + (f" for {model}" if model else ""),
+        title=f"{'Simulated scheduler' if simulation else 'Scheduler'} settings"
+        + (f" for {model}" if model else ""),
         source=str(study.workload.get("name") or ""),
         sections=sections,
         footer=f"{made}{f', study of {study.created}' if study.created else ''}",
+        badge=badge([simulation]),
     )
 
 
@@ -81,6 +87,7 @@ def _model_name(model: str) -> str:
 def verdict_line(study: Study) -> tuple[str, Tone, str]:
     """The verdict in a few words, its tone, and the one sentence that explains it."""
     status, tone = _STATUS.get(study.verdict, (capitalised(study.verdict.replace("_", " ")), "muted"))
+    status = marked_status(status, simulated_study(study.environment))
     return status, tone, ended(study.verdict_text) or _own_words(study)
 
 
@@ -101,6 +108,7 @@ def ended(sentence: str) -> str:
 def _verdict(study: Study, comparison: Comparison | None) -> Section:
     status, tone, sentence = verdict_line(study)
     blocks: list[Block] = [Headline(status, tone, sentence, _tiles(comparison))]
+    blocks += simulated_notice(simulated_study(study.environment))
     blocks += [Notice(ended(warning)) for warning in study.warnings]
     if doubt := confirmation_doubt(study):
         blocks.append(Notice(doubt))
@@ -112,10 +120,13 @@ def _verdict(study: Study, comparison: Comparison | None) -> Section:
     else:
         if chosen.serve_command:
             which = "recommended" if study.verdict != "not_confirmed" else "unconfirmed"
+            if simulated_study(study.environment):
+                which = f"{which}, {BADGE.lower()}"
             label = f"Serve with the {which} settings"
             blocks.append(Command(chosen.serve_command, label, serve_note(study)))
         blocks.append(setting_facts(chosen))
-        blocks += _read_back(chosen)
+        if not simulated_study(study.environment):  # which starts no engine that could disobey
+            blocks += _read_back(chosen)
     return Section("verdict", "Verdict", tuple(blocks))
 
 

@@ -16,8 +16,9 @@ from reports.comparison import Comparison, change_text, compare, same_setting, t
 from reports.document import Cell, Tone
 from reports.document import Table as DocumentTable
 from reports.quantities import capitalised, quantity
-from reports.run_report import FROM_INTENDED, leading_figures, run_sentence
+from reports.run_report import FROM_INTENDED, leading_figures, run_sentence, run_status
 from reports.run_view import RunView
+from reports.simulated import Simulation, shouted, simulated_notice, simulated_study
 from reports.stage_table import narrow_stage_table
 from reports.study import Judgement, Study, knobs_label
 from reports.study_facts import serve_note
@@ -40,7 +41,9 @@ def study_screen(study: Study, files: Mapping[str, str]) -> RenderableType:
     an empty one: what is missing is said.
     """
     status, tone, sentence = verdict_line(study)
-    parts: list[RenderableType] = [Text.assemble((status, f"bold {STYLES[tone]}".strip()), f". {sentence}")]
+    parts: list[RenderableType] = [
+        Text.assemble((shouted(status), f"bold {STYLES[tone]}".strip()), f". {sentence}")]
+    parts += simulated_lines(simulated_study(study.environment))
     warnings = [*map(ended, study.warnings), *filter(None, [confirmation_doubt(study)])]
     parts += [Text(f"Warning: {warning}", style="yellow") for warning in warnings]
     if study.recommended is not None:
@@ -65,9 +68,10 @@ def run_screen(view: RunView, judgement: Judgement | None, files: Mapping[str, s
     """One run: validity first, its figures with the numbers behind them, the SLO when one was given."""
     valid = view.validity.valid
     parts: list[RenderableType] = [
-        Text.assemble(("Valid" if valid else "Invalid", "bold green" if valid else "bold red"),
+        Text.assemble((shouted(run_status([view])), "bold green" if valid else "bold red"),
                       f". {run_sentence(view)}")
     ]
+    parts += simulated_lines(view.simulation)
     parts += _doubts(view)
     figures = _table("figure", "value", right=(1,))
     for key in leading_figures(_RUN_ROWS, [view]):
@@ -86,6 +90,14 @@ def run_screen(view: RunView, judgement: Judgement | None, files: Mapping[str, s
             objectives.add_row(Text(objective_name(result)), _cell(objective_cell(result)))
         parts.append(objectives)
     return spaced([*parts, *file_lines(files)])
+
+
+def simulated_lines(simulation: Simulation | None) -> list[RenderableType]:
+    """What was simulated, and from what; nothing where an engine was measured."""
+    if simulation is None:
+        return []
+    (notice,) = simulated_notice(simulation)
+    return [Text(notice.text, style="yellow")]
 
 
 def _doubts(view: RunView) -> list[RenderableType]:

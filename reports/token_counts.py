@@ -4,6 +4,7 @@ from bench import Run
 from reports.quantities import change, show
 from reports.tolerant import integer, mapping, text
 
+COUNTED = "Tokens counted by"
 COUNTED_BY = {
     "engine": "the engine: the token ids it handed over",
     "token_ids": "the token ids in the server's messages",
@@ -31,7 +32,7 @@ def token_facts(run: Run) -> dict[str, str]:
         facts["Prompts sent as"] = form
     source = text(run.meta.get("token_count_source"))
     if source and run.num_tokens.any():
-        facts["Tokens counted by"] = COUNTED_BY.get(source, source) + _mixture(run)
+        facts[COUNTED] = COUNTED_BY.get(source, source) + _mixture(run)
     return facts
 
 

@@ -11,7 +11,9 @@ from bench import CATALOG, Outcome, load_run, summarise, validity
 from bench.recorder import COUNT_SOURCES
 from engine_adapter.answer import FailureKind
 from engine_adapter.servers.command_template import KNOB_FIELDS
+from engine_adapter.simulator.settings import RULES
 from tests.test_docs import PAGES, first_column, quoted, rows
+from tests.tuner.test_calibration import calibrated
 from tests.tuner.test_capacity import config as capacity_config
 from tests.tuner.test_capacity import seek
 from tests.tuner.test_tuning import config, tune
@@ -20,6 +22,7 @@ from tuner.cli import main
 from tuner.dry_run import plan_lines
 from tuner.one_run import OneRun
 from tuner.result_file import request_lists
+from tuner.simulation import target_from
 from tuner.slo import parse_objective
 from tuner.study import StudyConfig
 from tuner.trial import Outcome as TrialOutcome
@@ -49,6 +52,21 @@ def test_the_keys_of_a_result_are_all_explained(home: Path) -> None:
     result = OneRun(spec, run, summarise(run), None, (), interrupted=False).as_dict()
     assert set(first_column("docs/files.md", "The result file")) == set(result)
     assert all(f"`{name}`" in PAGES["docs/files.md"] for name in request_lists(run))
+
+
+def test_the_keys_of_a_calibration_are_all_explained() -> None:
+    """The table has every key of the file."""
+    assert set(first_column("docs/files.md", "`calibration.json`")) == set(calibrated().as_dict())
+
+
+def test_rules_and_defaults_of_the_simulator_are_the_codes() -> None:
+    """Every rule has its row, and the settings that nobody named are those that are simulated."""
+    assert first_column("docs/simulator.md", "Which tokens go into a step") == list(RULES)
+    told = [(int(budget), int(seqs)) for _, budget, seqs in rows("docs/simulator.md",
+                                                                 "Settings that nobody named")]
+    found = [target_from(hardware=name, model="smollm2-135m").default_knobs
+             for name in ("b200", "h100-sxm", "a100-sxm-80gb", "cpu-avx512-2")]
+    assert told == [(knobs.token_budget, knobs.max_seqs) for knobs in found]
 
 
 def test_presets_and_their_durations_are_the_codes() -> None:

@@ -22,6 +22,9 @@ STEPS_DOWN = 2
 """Rates below the searched capacity that are tried when it does not hold on fresh arrivals."""
 RUN_FACTOR = 2.0
 """A confirming run measures this many times as long as a search run."""
+_SAID = {"remote": ("setting the server as in", ""),
+         "sim": ("setting the simulator as in", " in the simulator")}
+"""What happens where no engine is started: a server that runs already only takes the settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +72,9 @@ class Confirmer:
     async def _fresh(self, knobs: Knobs, config: Path, rates: list[float], purpose: str) -> Confirmation:
         progress = self._progress
         progress.trial, progress.knobs = None, knobs
-        # A server that runs already only takes the settings.
-        fresh = self._study.config.server["kind"] != "remote"
-        progress.say(f"starting a fresh engine from {config.name}" if fresh
-                     else f"setting the server as in {config.name}")
+        begins, where = _SAID.get(self._study.config.server["kind"],
+                                  ("starting a fresh engine from", " in a fresh engine"))
+        progress.say(f"{begins} {config.name}")
         try:
             info = await self._measurer.open_config(config)
         except EngineError as error:
@@ -83,7 +85,7 @@ class Confirmer:
                                                        f"the engine runs {runs_now}")
         runs: list[Measured] = []
         for rate in rates:
-            progress.say(f"confirming{' in a fresh engine' if fresh else ''}: {config.stem}")
+            progress.say(f"confirming{where}: {config.stem}")
             progress.rate_rps = rate
             runs += await self._measurer.measure_valid(knobs, rate, seed=self._seed, purpose=purpose,
                                                        factor=RUN_FACTOR)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tuner.confirm import RUN_FACTOR
-from tuner.measuring import lowest_rate_rps, run_seconds
+from tuner.measuring import lowest_rate_rps, run_seconds, wall_seconds
 from tuner.slo import parse_slo
 from tuner.study import StudyConfig
 
@@ -33,6 +33,11 @@ def plan_lines(config: StudyConfig, directory: Path, *, can_search: bool = True)
 
 
 def _server(config: StudyConfig) -> Iterator[str]:
+    if config.is_simulated:
+        simulation = config.server["simulation"]
+        model = f"{simulation['model']} on " if "model" in simulation else ""
+        yield f"simulated  {model}{simulation['hardware']}"
+        return
     target, command = config.server.get("target") or {}, config.server.get("command")
     model = config.launch.model if config.launch is not None else target.get("model")
     if command is not None:
@@ -71,6 +76,8 @@ def _starts(config: StudyConfig) -> tuple[int, str]:
             return starts, f"up to {starts} starts: one for the probe, one a trial, two for the proof"
         case "remote":
             return 0, "none is started: the settings of the running server are changed, and put back"
+        case "sim":
+            return 0, "none is started: every run is simulated, nothing is measured"
     return 3, "3 starts: one for the search, one fresh for the recommendation, one for the default"
 
 
@@ -91,7 +98,7 @@ def _capacity(config: StudyConfig) -> list[str]:
 
 
 def _run_s(config: StudyConfig, factor: float = 1.0) -> float:
-    return config.warmup_seconds + config.run_seconds * factor + _DRAIN_S
+    return wall_seconds(config, config.warmup_seconds + config.run_seconds * factor + _DRAIN_S)
 
 
 def _one_run(config: StudyConfig) -> str:
@@ -101,4 +108,6 @@ def _one_run(config: StudyConfig) -> str:
 def _duration(config: StudyConfig, expected_s: float) -> str:
     limit = config.time_budget_s
     stops = f"; the search stops early so that all ends within {limit / 60:.1f} min" if limit else ""
-    return f"duration   about {(_PROBE_S + expected_s) / 60:.0f} min{stops}"
+    expected_s += wall_seconds(config, _PROBE_S)
+    about = f"{expected_s:.0f} s" if config.is_simulated else f"{expected_s / 60:.0f} min"
+    return f"duration   about {about}{stops}"

@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol
 
 import yaml
 
+from engine_adapter.clock import Clock, VirtualClock, WallClock
 from engine_adapter.embedded import EmbeddedVllm
 from engine_adapter.http.engine import NO_LIVE_KNOBS, HttpEngine
 from engine_adapter.http.target import HttpTarget
@@ -16,7 +17,9 @@ from engine_adapter.seam import Engine, EngineInfo
 from engine_adapter.servers.command_template import CommandTemplate
 from engine_adapter.servers.live import LiveServer
 from engine_adapter.servers.managed import ManagedCommand, ManagedVllm
+from engine_adapter.simulator.info import cost_digest
 from engine_adapter.vllm_launch import VllmLaunch
+from tuner.simulation import SimulationTarget, known_sheets
 from workloads import UsageError
 
 
@@ -165,6 +168,34 @@ class _LiveWith(LiveServer):
             raise
 
 
+class SimMaker:
+    """Engines that are only simulated, on `clock`; `ceiling_budget` as in a launch."""
+
+    def __init__(self, target: SimulationTarget, clock: Clock, *, ceiling_budget: int = 0) -> None:
+        self._target, self._clock, self._ceiling_budget = target, clock, ceiling_budget
+
+    def capacity(self) -> Engine:
+        return self._target.engine(self._clock, self._target.default_knobs,
+                                   ceiling_budget=self._ceiling_budget)
+
+    def with_knobs(self, knobs: Knobs) -> Engine:
+        return self._target.engine(self._clock, knobs)
+
+    def from_config(self, path: Path) -> Engine:
+        return self.with_knobs(_knobs_in(path))
+
+    def config_text(self, knobs: Knobs) -> str:
+        target = self._target
+        lines = [f"SIMULATED: {target.model} on {target.hardware}, {target.provenance}.",
+                 "No engine was measured: confirm it there with tune bench --config before you rely on it."]
+        if target.model in known_sheets()[1]:
+            lines.append("The model is named as its sheet is: put its path or hub name there.")
+        return "".join(f"# {line}\n" for line in lines) + _settings_text(knobs, target.model)
+
+    def serve_command(self, knobs: Knobs) -> str:
+        return shlex.join(["vllm", "serve", self._target.model, *knobs.serve_flags()])
+
+
 def _settings_text(knobs: Knobs, model: str | None) -> str:
     named = {"model": model} if model else {}
     text: str = yaml.safe_dump(named | knobs.serve_config(), sort_keys=False, allow_unicode=True)
@@ -184,7 +215,7 @@ def _log_path(directory: Path, number: int) -> Path:
 class EngineSource:
     """Where the engines of a command come from, and how to reach them."""
 
-    kind: Literal["embedded", "vllm", "command", "remote"]
+    kind: Literal["embedded", "vllm", "command", "remote", "sim"]
     launch: VllmLaunch | None = None
     """Of `embedded` and `vllm`."""
     target: HttpTarget | None = None
@@ -195,13 +226,17 @@ class EngineSource:
     """Of `command`: what fills its fields at first."""
     control_block: Path | None = None
     """Of `remote`: the file of live knobs that the server was started with."""
+    simulation: SimulationTarget | None = None
+    """Of `sim`."""
+    ceiling_budget: int = 0
+    """Of `sim`, as in a launch."""
     ready_timeout_s: float = 900.0
     request_timeout_s: float = 120.0
 
     @property
     def has_logs(self) -> bool:
         """Whether engines are started here, and write a log."""
-        return self.kind != "remote"
+        return self.kind not in ("remote", "sim")
 
     @property
     def can_search(self) -> bool:
@@ -216,11 +251,21 @@ class EngineSource:
             "kind": self.kind, "target": None if self.target is None else self.target.as_dict(),
             "command": None if self.template is None else self.template.text,
             "control_block": None if self.control_block is None else str(self.control_block),
+            "simulation": None if self.simulation is None else dict(self.simulation.asked),
+            "cost_digest": None if self.simulation is None else cost_digest(self.simulation.cost),
         }
         return {name: value for name, value in values.items() if value is not None}
 
-    def maker(self, log_directory: Path | None) -> EngineMaker:
-        """For engines that log there; a remote server needs no directory."""
+    def clock(self) -> Clock:
+        """What the times of these engines are taken from; simulated time passes at once."""
+        return VirtualClock() if self.kind == "sim" else WallClock()
+
+    def maker(self, log_directory: Path | None, clock: Clock | None = None) -> EngineMaker:
+        """For engines that log there, which a remote server and a simulation do not; simulated ones run on
+        `clock`."""
+        if self.kind == "sim":
+            assert self.simulation is not None
+            return SimMaker(self.simulation, clock or self.clock(), ceiling_budget=self.ceiling_budget)
         if self.kind == "remote":
             assert self.target is not None
             return RemoteMaker(self.target, control_block=self.control_block,

@@ -1,5 +1,6 @@
 """Measure one setting at one rate: the engine that is up, the run, its figures and the verdict."""
 
+import asyncio
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -12,6 +13,7 @@ from bench.catalog import percentile_of
 from bench.files import jsonable
 from bench.samples import needed_for
 from bench.server_watch import ServerWatch
+from bench.simulated import can_simulate, play_simulated
 from bench.sustainability import MAX_MEDIAN_DELAY_NS, Sustainability
 from engine_adapter.clock import Clock
 from engine_adapter.errors import EngineError, NeedsRestart
@@ -33,6 +35,8 @@ _LONG_GAP = 3.0
 """A gap this many times a percentile's limit is worth a warning although the percentile holds."""
 _LONGEST_RUN = 2.0
 """For that, a run lasts at most this many times the configured length."""
+_SIMULATED_RUN_S = 0.5
+"""Of the wall clock, with its figures and files; most take less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +70,12 @@ class Measurer:
     """
 
     def __init__(
-        self, study: Study, maker: EngineMaker, slo: Slo, *, clock: Clock,
+        self, study: Study, maker: EngineMaker, slo: Slo, *, clock: Clock, wall: Clock | None = None,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> None:
+        """`clock` is the engines', `wall` counts what they cost; left out it is the same."""
         self._study, self._maker, self._slo, self._clock = study, maker, slo, clock
+        self._wall = wall or clock
         self._on_progress = on_progress
         self._engine: Engine | None = None
         self._info: EngineInfo | None = None
@@ -89,7 +95,7 @@ class Measurer:
     async def open(self, engine: Engine) -> EngineInfo:
         """Start `engine` in place of the one that is up; raises what its start raises."""
         await self.close()
-        self._engine, self._up_since_ns = engine, self._clock.now_ns()
+        self._engine, self._up_since_ns = engine, self._wall.now_ns()
         self._study.state.engine_starts += 1
         try:
             self._info = await engine.start()
@@ -132,7 +138,7 @@ class Measurer:
         kept in the study. An engine that fails is stopped, so that the next call starts another; the
         failure is the outcome, not an exception.
         """
-        began_ns = self._clock.now_ns()
+        began_ns = self._wall.now_ns()
         name = self._study.next_run(purpose)
         config = self._study.config
         try:
@@ -151,7 +157,7 @@ class Measurer:
         return measured
 
     def _seconds_since(self, began_ns: int) -> float:
-        return (self._clock.now_ns() - began_ns) / 1e9
+        return (self._wall.now_ns() - began_ns) / 1e9
 
     async def _with_knobs(self, knobs: Knobs | None) -> EngineInfo:
         if self._info is None or self._engine is None:
@@ -174,17 +180,19 @@ class Measurer:
 
     async def _play(self, plan: Plan, info: EngineInfo, name: str) -> Run:
         config = self._study.config
+        salt, meta = f"{config.seed}/{name}", {
+            "workload": {"name": config.workload.name, "digest": config.workload.digest()},
+            "burstiness": jsonable(config.burstiness or config.workload.burstiness),
+            "date": datetime.now(UTC).isoformat(timespec="seconds"), "label": name.removeprefix("runs/"),
+        }
+        if can_simulate(self.engine):
+            # In a thread, so that an interruption is heard.
+            return await asyncio.to_thread(play_simulated, plan, self.engine, info, salt=salt, meta=meta)
         watch = ServerWatch(self.engine)
         await watch.begin()
         run = await play(
-            plan, self.engine, info, clock=self._clock, salt=f"{config.seed}/{name}",
-            request_timeout_s=config.request_timeout_s, on_progress=self._on_progress,
-            meta={
-                "workload": {"name": config.workload.name, "digest": config.workload.digest()},
-                "burstiness": jsonable(config.burstiness or config.workload.burstiness),
-                "date": datetime.now(UTC).isoformat(timespec="seconds"), "label": name.removeprefix("runs/"),
-            },
-        )
+            plan, self.engine, info, clock=self._clock, salt=salt, meta=meta,
+            request_timeout_s=config.request_timeout_s, on_progress=self._on_progress)
         return await watch.end(run)
 
     def _judge(self, run: Run, rate_rps: float, name: str, seconds: float) -> Measured:
@@ -223,6 +231,11 @@ class Measurer:
 def run_seconds(config: StudyConfig, rate_rps: float) -> float:
     """How long a search run measures at this rate: longer at low rates, so that percentiles exist."""
     return max(config.run_seconds, requests_needed(config) / max(rate_rps, lowest_rate_rps(config)))
+
+
+def wall_seconds(config: StudyConfig, seconds: float) -> float:
+    """How long a run of so many seconds takes, seen from the study's time budget."""
+    return min(seconds, _SIMULATED_RUN_S) if config.is_simulated else seconds
 
 
 def lowest_rate_rps(config: StudyConfig) -> float:

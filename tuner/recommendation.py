@@ -7,7 +7,7 @@ from typing import Any
 from engine_adapter.knobs import Knobs
 from tuner.engines import EngineMaker
 from tuner.slo import Slo
-from tuner.study import Study
+from tuner.study import Study, StudyState
 from tuner.trial import Outcome, TrialRecord, TrialRun
 
 SCHEMA_VERSION = 1
@@ -24,6 +24,8 @@ def build(study: Study, records: list[TrialRecord], best: TrialRecord | None, sl
     state, config = study.state, study.config
     default = next((r for r in records if r.knobs == state.default_knobs), None)
     verdict, sentence = _verdict(study, best, default, records, finished=finished)
+    if config.is_simulated:
+        sentence += "; simulated, to be confirmed on the engine"
     confirmation = state.confirmation or {}
     return {
         "schema_version": SCHEMA_VERSION,
@@ -31,6 +33,8 @@ def build(study: Study, records: list[TrialRecord], best: TrialRecord | None, sl
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "verdict": verdict,
         "verdict_text": sentence,
+        "simulated": config.is_simulated,
+        "simulation": _simulation(study.state) if config.is_simulated else None,
         "objective": "capacity" if config.rate_rps is None else "fixed_rate",
         "rate_rps": config.rate_rps,
         "recommended": _setting(best.knobs, best, confirmation.get("recommended"), maker, "recommended.yaml")
@@ -47,6 +51,17 @@ def build(study: Study, records: list[TrialRecord], best: TrialRecord | None, sl
         "environment": state.environment,
         "warnings": list(state.warnings),
     }
+
+
+def simulated_as(state: StudyState) -> str:
+    """What was simulated, in a few words."""
+    told = _simulation(state)
+    return f"{told['model']} on {told['hardware']}, {told['cost']}"
+
+
+def _simulation(state: StudyState) -> dict[str, str]:
+    told: dict[str, str] = state.environment["fingerprint"]["simulated"]
+    return told
 
 
 def _verdict(study: Study, best: TrialRecord | None, default: TrialRecord | None,

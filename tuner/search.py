@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from engine_adapter.clock import Clock
 from engine_adapter.knobs import Knobs
 from tuner.ladder import Ladder, highest_level
-from tuner.measuring import Measured, Measurer, lowest_rate_rps
+from tuner.measuring import Measured, Measurer, lowest_rate_rps, wall_seconds
 from tuner.progress import StudyProgress
 from tuner.sampler import Proposal, Proposals
 from tuner.seeds import run_seed
@@ -153,7 +153,8 @@ class Search:
         if self._deadline_ns is None:
             return True
         self._progress.seconds_left = max(0.0, (self._deadline_ns - self._clock.now_ns()) / 1e9)
-        return self._progress.seconds_left > config.run_seconds + config.warmup_seconds + 2.0
+        return self._progress.seconds_left > wall_seconds(
+            config, config.run_seconds + config.warmup_seconds + 2.0)
 
 
 class _Trial:

@@ -48,6 +48,11 @@ class StudyConfig:
     server: dict[str, Any] = field(default_factory=lambda: dict(_EMBEDDED))
     """Where its engines come from: EngineSource.as_dict()."""
 
+    @property
+    def is_simulated(self) -> bool:
+        """Whether no engine runs: then a run takes no time to speak of."""
+        return bool(self.server["kind"] == "sim")
+
     _FREE = ("max_trials", "time_budget_s", "request_timeout_s")
     """What a resumed study may change."""
 

@@ -11,16 +11,16 @@ from engine_adapter.machine import machine_facts
 from engine_adapter.seam import EngineInfo
 from tuner.confirm import RUN_FACTOR, Confirmation, Confirmer, figures
 from tuner.engines import EngineMaker
-from tuner.measuring import SUSTAINABLE, Measurer, rare_stalls, thin_margin
+from tuner.measuring import SUSTAINABLE, Measurer, rare_stalls, thin_margin, wall_seconds
 from tuner.probe import probe, remember
 from tuner.progress import StudyProgress
-from tuner.recommendation import build
+from tuner.recommendation import build, simulated_as
 from tuner.sampler import Proposals
 from tuner.search import FIXED_RATE_TIE, Search
 from tuner.seeds import run_seed
 from tuner.slo import Slo
 from tuner.space import SearchSpace
-from tuner.study import Study
+from tuner.study import Study, StudyConfig
 from tuner.trial import TrialRecord
 from workloads import UsageError
 
@@ -29,13 +29,14 @@ _DRAIN_S, _STOP_S = 1.5, 3.0
 """What is set aside for the end of a run and for stopping an engine."""
 
 
-async def tune_study(study: Study, maker: EngineMaker, slo: Slo, *, clock: Clock,
-                     progress: StudyProgress) -> dict[str, Any]:
+async def tune_study(study: Study, maker: EngineMaker, slo: Slo, *, clock: Clock, progress: StudyProgress,
+                     wall: Clock | None = None) -> dict[str, Any]:
     """Carry `study` to its end and return recommendation.json, which is also kept up to date on disk.
 
-    Interrupted at any point it leaves every finished trial behind, and no engine.
+    `clock` is the engines', `wall` that of the time budget; left out it is the same. Interrupted at any
+    point it leaves every finished trial behind, and no engine.
     """
-    tuning = _Tuning(study, maker, slo, clock, progress)
+    tuning = _Tuning(study, maker, slo, clock, wall or clock, progress)
     try:
         return await tuning.run()
     except OSError as error:
@@ -46,30 +47,37 @@ async def tune_study(study: Study, maker: EngineMaker, slo: Slo, *, clock: Clock
         await tuning.close()
 
 
+def _starting(config: StudyConfig) -> str:
+    match config.server["kind"]:
+        case "remote":
+            return f"connecting to {config.server['target']['base_url']}"
+        case "sim":
+            return "simulating the engine: nothing is started"
+    return "starting the engine"
+
+
 class _Tuning:
-    def __init__(self, study: Study, maker: EngineMaker, slo: Slo, clock: Clock,
+    def __init__(self, study: Study, maker: EngineMaker, slo: Slo, clock: Clock, wall: Clock,
                  progress: StudyProgress) -> None:
-        self._study, self._maker, self._slo, self._clock = study, maker, slo, clock
+        self._study, self._maker, self._slo, self._clock, self._wall = study, maker, slo, clock, wall
         self._progress = progress
-        self._measurer = Measurer(study, maker, slo, clock=clock, on_progress=progress.on_run)
+        self._measurer = Measurer(study, maker, slo, clock=clock, wall=wall, on_progress=progress.on_run)
         self._proposals: Proposals | None = None
-        self._began_ns = clock.now_ns()
+        self._began_ns = wall.now_ns()
 
     async def run(self) -> dict[str, Any]:
         study, progress = self._study, self._progress
         progress.max_trials = study.config.max_trials
         if study.state.confirmation is not None:
             return study.result()
-        server = study.config.server
-        progress.say(f"connecting to {server['target']['base_url']}" if server["kind"] == "remote"
-                     else "starting the engine")
+        progress.say(_starting(study.config))
         info = await self._measurer.open_capacity()
         self._check(info)
         if study.state.deadlines is None:
             await self._probe(info)
         proposals = self._open_proposals(info)
         search = Search(study, self._measurer, proposals, progress=progress,
-                        clock=self._clock, deadline_ns=self._search_deadline_ns(),
+                        clock=self._wall, deadline_ns=self._search_deadline_ns(),
                         first=self._first_settings(info.settings.defaults), on_trial=self._after_trial)
         await search.run()
         best = proposals.best()
@@ -112,6 +120,9 @@ class _Tuning:
         if self._study.config.server["kind"] == "command":
             state.warn("the largest values that were to be tried stand for the engine's default: what its "
                        "command would choose by itself is not known")
+        if self._study.config.is_simulated:
+            state.warn(f"no run of this study was measured, all were simulated ({simulated_as(state)}): "
+                       f"confirm recommended.yaml on the engine, with tune bench --config")
         if not info.live_knobs:
             state.warn(f"knobs are not live, every setting gets an engine of its own: {info.live_knobs_note}")
 
@@ -182,9 +193,10 @@ class _Tuning:
         if config.time_budget_s is None:
             return None
         start: float = self._study.state.environment["start_seconds"]
-        run = config.run_seconds * RUN_FACTOR + config.warmup_seconds + _DRAIN_S
+        run = wall_seconds(config, config.run_seconds * RUN_FACTOR + config.warmup_seconds + _DRAIN_S)
+        stop = 0.0 if config.is_simulated else _STOP_S
         # Two fresh engines with a run each, and one step down for the recommended one.
-        confirming = 2 * (start + _STOP_S + run) + run
+        confirming = 2 * (start + stop + run) + run
         return self._began_ns + round((config.time_budget_s - confirming) * 1e9)
 
     async def _confirm(self, best: TrialRecord) -> None:

@@ -130,7 +130,7 @@ def test_warm_up_rows_are_labelled_and_the_run_knows_itself() -> None:
     assert run.meta["plan_digest"] == scene.plan.digest()
     assert {"knobs", "engine", "seed", "rate_rps", "salt", "token_count_source", "versions"} <= set(run.meta)
     assert len(run.steps) > 0
-    assert set(run.steps.first_scheduled_ns()) == {0, 1, 2}
+    assert run.steps.first_scheduled()[0].tolist() == [0, 1, 2]
 
 
 def test_a_refused_request_is_a_row_and_the_others_go_on() -> None:

@@ -169,3 +169,12 @@ def test_what_the_schema_has_no_place_for_is_kept():
     run = played(2)
     assert report(run)["results"]["profiling"]["stallfree"]["max_tbt_ms"] == 20
     assert report(run) == report(run)
+
+
+def test_a_simulated_run_says_so():
+    """The first word of its description and a keyword: the schema has no better place."""
+    engine = {"name": "simulator", "fingerprint": {"simulated": {"rule": "vllm-v1"}}}
+    found = report(played(2, meta={"engine": engine}))["run"]
+    assert found["description"].startswith("a, SIMULATED, ")
+    assert "simulated" in found["keywords"]
+    assert "simulated" not in report(played(2))["run"]["keywords"]

@@ -59,9 +59,9 @@ def test_the_curve_is_linear_between_and_goes_on_beyond() -> None:
 @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=9), st.lists(st.integers(1, 5000), min_size=2))
 def test_deadlines_never_fall_with_the_prompt(medians: list[int], lengths: list[int]) -> None:
     """Whatever the medians were, the pooled curve does not fall, and keeps their mean."""
-    from bench.prefill_curve import _non_decreasing
+    from bench.prefill_curve import non_decreasing
 
-    times = _non_decreasing(np.array(medians, dtype=np.float64))
+    times = non_decreasing(np.array(medians, dtype=np.float64))
     assert times == sorted(times)
     assert sum(times) == pytest.approx(sum(medians), abs=len(medians))
     curve = PrefillCurve(tuple(range(100, 100 * len(times) + 1, 100)), tuple(times))

@@ -6,8 +6,9 @@ import pytest
 import typer
 
 from tuner.cli import main
-from tuner.cli.help_groups import BENCH_GROUPS, RUN_GROUPS
+from tuner.cli.help_groups import BENCH_GROUPS, RUN_GROUPS, SIMULATE_GROUPS
 
+COMMANDS = [("run", RUN_GROUPS), ("bench", BENCH_GROUPS), ("simulate", SIMULATE_GROUPS)]
 ROOT: Any = typer.main.get_command(main.app)
 
 
@@ -18,14 +19,14 @@ def help_of(command: str, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("command", "groups"), [("run", RUN_GROUPS), ("bench", BENCH_GROUPS)])
+@pytest.mark.parametrize(("command", "groups"), COMMANDS)
 def test_every_flag_has_its_place(command: str, groups: Any) -> None:
     """A flag that is added is put into one group, and no group names one that is gone."""
     placed = [name for names in groups.values() for name in names]
     assert sorted(placed) == sorted(param.name for param in ROOT.commands[command].params)
 
 
-@pytest.mark.parametrize(("command", "groups"), [("run", RUN_GROUPS), ("bench", BENCH_GROUPS)])
+@pytest.mark.parametrize(("command", "groups"), COMMANDS)
 def test_names_are_whole_at_80_columns(
     command: str, groups: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

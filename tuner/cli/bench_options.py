@@ -100,12 +100,13 @@ def within(flag: str, value: float, least: float, most: float) -> float:
     raise UsageError(f"{flag} must be between {least:g} and {most:g}; got {value:g}")
 
 
-def run_directory(home: Path, name: str | None) -> Path:
-    """Where the run is kept: under its name, or under the time and, where that is taken, a number."""
+def run_directory(home: Path, name: str | None, *, kind: str = "bench") -> Path:
+    """Where the run is kept: under its name, or under its kind, the time and, where that is taken, a
+    number."""
     if name is not None:
         if len(name.encode(errors="replace")) > _LONGEST_NAME:
             raise UsageError(f"--experiment-name is longer than {_LONGEST_NAME} bytes: shorten it")
         return home / name
-    stamp = datetime.now().astimezone().strftime("bench_%Y%m%d_%H%M%S")
+    stamp = datetime.now().astimezone().strftime(f"{kind}_%Y%m%d_%H%M%S")
     candidates = itertools.chain([stamp], (f"{stamp}_{number}" for number in itertools.count(2)))
     return next(home / candidate for candidate in candidates if not (home / candidate).exists())

@@ -11,8 +11,11 @@ _SERVER = ("base_url", "host", "port", "backend", "endpoint", "api_key_env", "ap
            "server", "server_command", "server_ready_timeout", "request_timeout")
 _ENGINE = ("max_model_len", "dtype", "enforce_eager", "kv_cache_memory_bytes", "gpu_memory_utilization",
            "tensor_parallel_size", "engine_arg")
-_SETTINGS = ("max_num_batched_tokens", "max_num_seqs", "long_prefill_token_threshold",
-             "long_prefill_token_threshold_adaptive", "scheduling_policy", "config")
+_KNOBS = ("max_num_batched_tokens", "max_num_seqs", "long_prefill_token_threshold",
+          "long_prefill_token_threshold_adaptive", "scheduling_policy")
+_LOAD = ("input_len", "output_len", "random_range_ratio", "request_rate", "burstiness", "max_concurrency",
+         "stages", "num_prompts", "duration", "num_warmups", "seed")
+_RESULT_FILE = ("save_result", "save_detailed", "result_dir", "result_filename", "label", "metadata")
 _DEADLINES = ("decode_deadline_ms", "prefill_slack_ms")
 _WHERE = ("output_dir", "experiment_name")
 
@@ -23,17 +26,26 @@ RUN_GROUPS: Mapping[str, tuple[str, ...]] = {
                "resume", "dry_run"),
     "Model and engine": ("model", *_ENGINE),
     "Server, instead of the embedded engine": _SERVER,
+    "Simulation, instead of any engine": ("engine", "hardware", "pipeline_parallel_size", "num_kv_blocks",
+                                          "enable_prefix_caching", "async_scheduling"),
     "Output": (*_WHERE, "as_json"),
 }
 BENCH_GROUPS: Mapping[str, tuple[str, ...]] = {
-    "Load": (*_WORKLOAD, "input_len", "output_len", "random_range_ratio", "request_rate", "burstiness",
-             "max_concurrency", "stages", "ramp_up_strategy", "ramp_up_start_rps", "ramp_up_end_rps",
-             "num_prompts", "duration", "num_warmups", "seed", "workers"),
+    "Load": (*_WORKLOAD, *_LOAD, "ramp_up_strategy", "ramp_up_start_rps", "ramp_up_end_rps", "workers"),
     "Server, instead of the embedded engine": _SERVER,
-    "Model and engine": ("model", *_SETTINGS, *_ENGINE),
+    "Model and engine": ("model", *_KNOBS, "config", *_ENGINE),
     "Objectives": ("slo", "goodput", "fluidity", *_DEADLINES, "prefill_curve"),
-    "Output": (*_WHERE, "save_result", "save_detailed", "result_dir", "result_filename", "label", "metadata",
-               "as_json"),
+    "Output": (*_WHERE, *_RESULT_FILE, "as_json"),
+}
+SIMULATE_GROUPS: Mapping[str, tuple[str, ...]] = {
+    "Load": ("workload", "preset", *_LOAD),
+    "Machine and model": ("hardware", "model", "list_sheets", "tensor_parallel_size",
+                          "pipeline_parallel_size", "dtype", "max_model_len", "num_kv_blocks", "block_size",
+                          "gpu_memory_utilization", "enable_prefix_caching", "async_scheduling",
+                          "num_speculative_tokens", "draft_acceptance", "watermark"),
+    "Settings": ("knobs", "policy", *_KNOBS),
+    "Objectives": ("slo", "goodput", *_DEADLINES, "prefill_curve"),
+    "Output": (*_WHERE, *_RESULT_FILE, "as_json"),
 }
 """Names of parameters by the heading under which they are shown."""
 

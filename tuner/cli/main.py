@@ -13,8 +13,8 @@ from typing import Annotated
 
 import typer
 
-from tuner.cli import bench, doctor, export, report, run, selfcheck
-from tuner.cli.help_groups import BENCH_GROUPS, RUN_GROUPS, grouped_help
+from tuner.cli import bench, calibrate, doctor, export, report, run, selfcheck, simulate
+from tuner.cli.help_groups import BENCH_GROUPS, RUN_GROUPS, SIMULATE_GROUPS, grouped_help
 from workloads.errors import StallfreeError
 
 WRONG_USAGE = 64
@@ -32,6 +32,8 @@ app = typer.Typer(
 )
 app.command("run", cls=grouped_help(RUN_GROUPS))(run.run)
 app.command("bench", cls=grouped_help(BENCH_GROUPS))(bench.bench)
+app.command("simulate", cls=grouped_help(SIMULATE_GROUPS))(simulate.simulate)
+app.command("calibrate")(calibrate.calibrate)
 app.command("report")(report.report)
 app.command("export")(export.export)
 app.command("selfcheck")(selfcheck.selfcheck)

@@ -6,6 +6,7 @@ import typer
 
 from tuner.cli import engine_options as options
 from tuner.cli import server_options as servers
+from tuner.cli import simulate_options as simulated
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,6 +77,12 @@ def run(
     ca_file: servers.CaFile = None,
     insecure: servers.Insecure = False,
     control_block: servers.ControlBlock = None,
+    engine: simulated.EngineKind = None,
+    hardware: simulated.Hardware = None,
+    pipeline_parallel_size: simulated.PipelineParallel = None,
+    num_kv_blocks: simulated.NumKvBlocks = None,
+    enable_prefix_caching: simulated.PrefixCaching = None,
+    async_scheduling: simulated.AsyncScheduling = None,
     output_dir: Annotated[str, typer.Option("--output-dir", "-o", help="Where studies lie.")] = "results",
     experiment_name: Annotated[str | None, typer.Option(
         "--experiment-name", "-e", help="Name of this study's directory. Default: the time.")] = None,
@@ -91,7 +98,8 @@ def run(
 
     Starts one engine, tries settings on it live, then starts a fresh engine from the recommended
     file and one with the default settings and measures both. Of a server that runs already and whose
-    settings cannot be changed it finds the capacity. Exit codes: 0 done, 1 the SLO is infeasible
+    settings cannot be changed it finds the capacity. With --engine sim nothing is started and every run
+    is simulated, in seconds: to be confirmed on the engine. Exit codes: 0 done, 1 the SLO is infeasible
     here, 2 not confirmed, 3 the engine or the evidence failed, 64 wrong usage, 130 interrupted (go
     on with --resume).
     """
@@ -202,13 +210,14 @@ def _tune(study: "Study", source: "EngineSource", *, as_json: bool) -> int:
     from tuner.tuning import tune_study
 
     console = Console(stderr=as_json)
-    maker = source.maker(study.directory / "logs")
+    clock = source.clock()
+    maker = source.maker(study.directory / "logs", clock)
     progress = StudyProgress()
     try:
         with StudyDisplay(console) as display:
             progress.on_change = display.show
             result = run_interruptible(tune_study(
-                study, maker, parse_slo(study.config.slo), clock=WallClock(), progress=progress))
+                study, maker, parse_slo(study.config.slo), clock=clock, wall=WallClock(), progress=progress))
     except Interrupted:
         return _interrupted(study, console)
     console.print(study_screen(load_study(study.directory), _files(study)))

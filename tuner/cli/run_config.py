@@ -62,7 +62,7 @@ def config_from_flags(asked: Mapping[str, Any], source: EngineSource) -> StudyCo
     if budgets and seqs and budgets[0] < seqs[0]:
         raise UsageError(f"a token budget of {budgets[0]} is below every --max-num-seqs ({seqs[0]}): running "
                          f"decodes would be left out of steps; add a smaller --max-num-seqs")
-    minutes = asked.get("max_minutes", _CPU_MINUTES if load.name == "cpu" else None)
+    minutes = asked.get("max_minutes", _CPU_MINUTES if load.name == "cpu" and source.kind != "sim" else None)
     plain = {name: asked[name] for name in _PLAIN if name in asked}
     return StudyConfig(
         workload=load, slo=_slo(asked.get("slo") or load.slo), launch=source.launch,
@@ -98,6 +98,8 @@ def _same(saved: StudyConfig, flag: str, value: Any) -> bool:
         return bool(value == saved.rate_rps)
     if flag in _CHOICES:
         return bool(parse_choices(value) == getattr(saved, _CHOICES[flag]))
+    if flag in LAUNCH_FLAGS and saved.is_simulated:
+        return bool(saved.server["simulation"].get(flag.removesuffix("_size")) == value)
     if flag == "model" and saved.launch is None:
         return bool((saved.server.get("target") or {}).get("model") == value)
     if flag in LAUNCH_FLAGS:

@@ -14,17 +14,30 @@ from tuner.cli.server_options import TARGET_FLAGS, secrets_from_options, target_
 from tuner.cli.source_options import engine_source
 from tuner.engines import EngineSource
 from tuner.knobs_asked import KnobsAsked
+from tuner.simulation import target_from
 from tuner.space import parse_choices
 from tuner.study import StudyConfig
 from workloads import UsageError
 
-SERVER_FLAGS = ("server", "server_command", "control_block", *TARGET_FLAGS)
+SIMULATION_FLAGS = {"hardware": "hardware", "pipeline_parallel_size": "pipeline_parallel",
+                    "num_kv_blocks": "num_kv_blocks", "enable_prefix_caching": "prefix_caching",
+                    "async_scheduling": "async_scheduling"}
+"""Flags about an engine that is only simulated, with their names in `target_from`."""
+_SIMULATED_TOO = {"model": "model", "max_model_len": "max_model_len", "dtype": "dtype",
+                  "gpu_memory_utilization": "gpu_memory_utilization",
+                  "tensor_parallel_size": "tensor_parallel"}
+"""Those about a launch that a simulation understands as well."""
+SERVER_FLAGS = ("engine", *SIMULATION_FLAGS, "server", "server_command", "control_block", *TARGET_FLAGS)
 _SECRETS = ("api_key_env", "api_key_file", "header")
 """Never saved, so a resumed study needs them again."""
 
 
 def source_of(asked: Mapping[str, Any], server: Mapping[str, Any], ready_timeout_s: float) -> EngineSource:
     """By the flags of the command; UsageError where they contradict one another."""
+    if server["engine"] is not None:
+        return _simulated(asked, server)
+    if needless := [name for name in SIMULATION_FLAGS if server[name] is not None]:
+        raise UsageError(f"--{needless[0].replace('_', '-')} is about a simulated engine: add --engine sim")
     load = options.workload_from_options(asked.get("preset"), asked.get("workload"))
     command = server["server_command"]
     target = target_from_options(**{name: server[name] for name in TARGET_FLAGS}, model=asked.get("model"),
@@ -40,6 +53,22 @@ def source_of(asked: Mapping[str, Any], server: Mapping[str, Any], ready_timeout
     return replace(source, launch=replace(source.launch, ceiling_budget=max(budgets, default=0)))
 
 
+def _simulated(asked: Mapping[str, Any], flags: Mapping[str, Any]) -> EngineSource:
+    if flags["engine"] != "sim":
+        raise UsageError(f"unknown --engine {flags['engine']!r}; known: sim. Left out, vLLM is started")
+    others = {name: flags[name] for name in ("server", "server_command", "control_block", *TARGET_FLAGS)}
+    others |= {name: asked.get(name) for name in LAUNCH_FLAGS if name not in _SIMULATED_TOO}
+    if needless := [name for name, value in others.items() if value not in (None, False, [])]:
+        raise UsageError(f"--engine sim simulates the engine: leave out --{needless[0].replace('_', '-')}")
+    if flags["hardware"] is None:
+        raise UsageError("say what to simulate with --hardware: a sheet (see `tune simulate --list-sheets`), "
+                         "or the file of `tune calibrate`")
+    facts = {ours: asked.get(flag) for flag, ours in _SIMULATED_TOO.items()}
+    facts |= {ours: flags[flag] for flag, ours in SIMULATION_FLAGS.items()}
+    return EngineSource(kind="sim", simulation=target_from(**facts),
+                        ceiling_budget=max(_choices(asked, "token_budget"), default=0))
+
+
 def resumed_source(saved: StudyConfig, asked: Mapping[str, Any], server: Mapping[str, Any],
                    ready_timeout_s: float) -> EngineSource:
     """The saved one, with the key and the headers, which are never saved, from the flags."""
@@ -49,6 +78,13 @@ def resumed_source(saved: StudyConfig, asked: Mapping[str, Any], server: Mapping
         raise UsageError(f"the study knows its server: leave out --{again[0].replace('_', '-')} to go on "
                          f"with it, or start a new study")
     facts = saved.server
+    if saved.is_simulated:
+        source = EngineSource(kind="sim", simulation=target_from(**facts["simulation"]),
+                              ceiling_budget=max(saved.token_budgets or (), default=0))
+        if source.as_dict()["cost_digest"] != facts["cost_digest"]:
+            raise UsageError("the sheet or calibration that this study was begun with has changed since: "
+                             "start a new study")
+        return source
     target = None
     if "target" in facts:
         shown = {name: value for name, value in facts["target"].items() if name != "header_names"}
