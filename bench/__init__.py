@@ -18,6 +18,7 @@ from bench.recorder import Progress, RunRecorder
 from bench.run import NEVER, ClientHealth, Outcome, Run, Validity
 from bench.select import select_rows
 from bench.shards import ShardRecorder
+from bench.simulated import simulate_run, simulated_curve
 from bench.stages import stage_figures
 from bench.store import load_head, load_run, save_run
 from bench.summary import Figure, Summary, summarise
@@ -62,6 +63,8 @@ __all__ = [
     "play_sharded",
     "save_run",
     "select_rows",
+    "simulate_run",
+    "simulated_curve",
     "stage_figures",
     "summarise",
     "sustainable",

@@ -29,8 +29,9 @@ RATE_SHARE = Fraction(99, 100)
 _SPAN_LIMIT = 1 << 62
 _SAMPLE = 1000
 """Requests of a first, rough look for the fluid token rate of many more."""
-_LOOKS_AROUND = (1.03, 0.97, 1.1, 0.9)
-"""Shares of what that found, the closest first."""
+_LOOKS_AROUND = (0.97, 1.03, 0.9, 1.1, 0.8)
+"""Shares of what that found, the closest first, and of two the shorter: where too few requests pass, all
+those that do are settled."""
 
 
 class FluidityResult(NamedTuple):
@@ -159,7 +160,7 @@ def _reaches_rate_fluidity(arrivals: TokenArrivals, decode_deadline_ns: int) -> 
     allowed = 1 - RATE_FLUIDITY
     # A first token that is due when it came neither misses nor saves anything: it only adds to the
     # total.
-    first_due = arrivals.at_ns[np.minimum(arrivals.offsets[:-1], len(arrivals.at_ns) - 1)]
+    first_due = arrivals.at_ns[np.minimum(arrivals.offsets[:-1], len(arrivals.at_ns) - 1)] - arrivals.sent_ns
     missed, late_tokens = (np.zeros(len(arrivals), dtype=np.int64) for _ in range(2))
     for start, end in arrivals.parts():
         part = arrivals.part(start, end)
@@ -180,8 +181,7 @@ def _late_reads(part: TokenArrivals, first_due_ns: Int64, decode_deadline_ns: in
     counts = np.diff(part.offsets)
     if not counts.all():
         some = counts > 0
-        counts, first_due_ns = counts[some], first_due_ns[some]
-        part = TokenArrivals(np.concatenate([[0], np.cumsum(counts)]), part.at_ns, part.tokens)
+        counts, first_due_ns, part = counts[some], first_due_ns[some], part.select(some)
     if not len(part):
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     starts, before = part.offsets[:-1], part.tokens_before()
@@ -189,7 +189,7 @@ def _late_reads(part: TokenArrivals, first_due_ns: Int64, decode_deadline_ns: in
         return _late_in_halves(part, first_due_ns, decode_deadline_ns)
     # Tokens are counted through all requests; a request's `own` takes back what was before its first.
     ahead_ns = part.at_ns - before * decode_deadline_ns
-    own = before[starts] * decode_deadline_ns - first_due_ns
+    own = before[starts] * decode_deadline_ns - part.sent_ns - first_due_ns
     span = np.maximum(np.maximum.reduceat(ahead_ns, starts) + own, 0)
     if len(part) > 1 and float(span.sum(dtype=np.float64)) >= _SPAN_LIMIT:
         return _late_in_halves(part, first_due_ns, decode_deadline_ns)

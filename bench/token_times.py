@@ -1,7 +1,7 @@
 """When the tokens of many requests came, as ragged arrays, and the gaps between them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
@@ -26,30 +26,29 @@ class TokenArrivals:
 
     offsets: Int64
     at_ns: Int64
-    """Time of each read since its request was sent; does not fall within a request."""
+    """Time of each read; does not fall within a request."""
     tokens: Int64 | Int32
     """Tokens of each read, at least 1."""
+    sent_ns: Int64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """When each request was sent; left out: at 0."""
+    single: bool = False
+    """Whether it is known that every read held one token: then nobody counts."""
+
+    def __post_init__(self) -> None:
+        if not len(self.sent_ns):
+            object.__setattr__(self, "sent_ns", np.zeros(len(self), dtype=np.int64))
 
     @classmethod
     def from_run(cls, run: Run, rows: Bool) -> Self:
         """The reads of the rows of `run` that `rows` selects, all of them sent."""
-        counts, offsets, tokens = np.diff(run.reads_offset), run.reads_offset, run.read_tokens
-        if rows.all():
-            at_ns = run.read_ns.copy()
-        else:
-            chosen = np.repeat(rows, counts)
-            at_ns, tokens = run.read_ns[chosen], tokens[chosen]
-            counts = counts[rows]
-            offsets = _offsets(counts)
-        sent_ns, arrivals = run.sent_ns[rows], cls(offsets, at_ns, tokens)
-        for start, end in arrivals.parts():
-            at_ns[offsets[start]:offsets[end]] -= np.repeat(sent_ns[start:end], counts[start:end])
-        return arrivals
+        single = bool(run.read_tokens.max(initial=1) == 1)
+        return cls(run.reads_offset, run.read_ns, run.read_tokens, run.sent_ns, single).select(rows)
 
     @classmethod
     def from_gaps(cls, gaps_ns: Int64, offsets: Int64) -> Self:
         """One read a token: `gaps_ns` holds each request's time to first token, then its token gaps."""
-        return cls(offsets, running_total(gaps_ns, offsets), np.ones(len(gaps_ns), dtype=np.int64))
+        ones = np.ones(len(gaps_ns), dtype=np.int64)
+        return cls(offsets, running_total(gaps_ns, offsets), ones, single=True)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -60,12 +59,14 @@ class TokenArrivals:
             return self
         counts = np.diff(self.offsets)
         chosen = np.repeat(rows, counts)
-        return type(self)(_offsets(counts[rows]), self.at_ns[chosen], self.tokens[chosen])
+        return type(self)(_offsets(counts[rows]), self.at_ns[chosen], self.tokens[chosen], self.sent_ns[rows],
+                          self.single)
 
     def part(self, start: int, end: int) -> Self:
         """Requests `start` to `end` alone, without copying their reads."""
         low, high = self.offsets[start], self.offsets[end]
-        return type(self)(self.offsets[start:end + 1] - low, self.at_ns[low:high], self.tokens[low:high])
+        return type(self)(self.offsets[start:end + 1] - low, self.at_ns[low:high], self.tokens[low:high],
+                          self.sent_ns[start:end], self.single)
 
     def num_tokens(self) -> Int64:
         """Tokens of each request, shape (requests,)."""
@@ -131,7 +132,7 @@ class TokenArrivals:
 
     def tokens_with_others(self) -> int:
         """Tokens that came in one read with the one before them."""
-        return int(self.tokens.sum()) - len(self.tokens)
+        return 0 if self.single else int(self.tokens.sum()) - len(self.tokens)
 
 
 def _offsets(counts: Int64) -> Int64:

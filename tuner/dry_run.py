@@ -34,9 +34,9 @@ def plan_lines(config: StudyConfig, directory: Path, *, can_search: bool = True)
 
 def _server(config: StudyConfig) -> Iterator[str]:
     if config.is_simulated:
-        simulation = config.server["simulation"]
-        model = f"{simulation['model']} on " if "model" in simulation else ""
-        yield f"simulated  {model}{simulation['hardware']}"
+        asked = config.server["simulation"]
+        yield f"simulated  {asked['model']} on {asked['hardware']}" if "model" in asked else (
+            f"simulated  {asked['hardware']}")
         return
     target, command = config.server.get("target") or {}, config.server.get("command")
     model = config.launch.model if config.launch is not None else target.get("model")

@@ -1,5 +1,6 @@
 """The capacity of many settings at once, simulated in several processes."""
 
+import itertools
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -59,7 +60,7 @@ def capacity_grid(
     UsageError for rates that do not rise and settings that are not simulated.
     """
     rates = [plan.rate_rps for plan in plans]
-    if not rates or any(low >= high for low, high in zip(rates, rates[1:], strict=False)):
+    if not rates or any(low >= high for low, high in itertools.pairwise(rates)):
         raise UsageError(f"the rates of a grid rise from plan to plan; got {', '.join(map(str, rates))}")
     from engine_adapter.simulator.state_arrays import check_supported  # only now, as it loads the compiler
 

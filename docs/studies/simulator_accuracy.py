@@ -48,9 +48,9 @@ def calibration_plans(turn: int) -> dict[str, tuple[Knobs, Plan]]:
     plans = {
         f"calibration-{turn}-{budget}": (Knobs(budget, 64), build_plan(
             any_length, rate_rps=0.9, seed=100 * turn + budget, duration_s=CALIBRATION_SECONDS))
-        for budget in (2048, 512, 128)
+        for budget in (2048, 512, 192)
     }
-    batch = build_plan(_short_prompts(), rate_rps=float("inf"), seed=100 * turn, num_prompts=48)
+    batch = build_plan(_short_prompts(), rate_rps=float("inf"), seed=100 * turn, num_prompts=64)
     return plans | {f"calibration-{turn}-batch": (Knobs(512, 64), batch)}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from numba import njit
 
-from engine_adapter.simulator import kernel_blocks, kernel_loop, kernel_steps
+from engine_adapter.simulator import kernel_blocks, kernel_loop, kernel_steps, kernel_timeline
 
 
 def _sources_number() -> int:
@@ -53,7 +53,7 @@ def _entry_points(sources: int) -> tuple[Any, ...]:
         return kernel_loop.play_slice(state, timeline, cost, other_rule, turns) + 0 * sources
 
     def send_next(state, timeline, free_ns):  # type: ignore[no-untyped-def]
-        kernel_loop.send_next(state, timeline, free_ns)
+        kernel_timeline.send_next(state, timeline, free_ns)
         return sources
 
     functions = (add, decide, finish_oldest, end_early, reset_blocks, play_slice, send_next)

@@ -30,7 +30,6 @@ from engine_adapter.simulator.kernel_state import (
 )
 from engine_adapter.simulator.kernel_v1 import note, preempt
 
-
 OTHER_RULES = ("sarathi-serve", "vllm-v0", "orca", "request-level")
 
 

@@ -6,12 +6,14 @@
 
 import numpy as np
 from numba import njit
+
 from engine_adapter.simulator.kernel_blocks import cache_full_blocks, release
 from engine_adapter.simulator.kernel_queue import enqueue, remove
 from engine_adapter.simulator.kernel_rules import schedule_other
 from engine_adapter.simulator.kernel_state import (
     ACCEPT_BELOW,
     ASYNC,
+    CACHE_NEXT,
     CACHING,
     COMPUTED,
     DRAFTED,
@@ -73,7 +75,7 @@ def decide(state: State, other_rule: int | None) -> int:
     scalars[PREEMPTED] = 0
     place = (scalars[OLDEST] + scalars[IN_FLIGHT]) % scalars[MOST_IN_FLIGHT]
     entries = state.entries[place]
-    if other_rule is None:
+    if other_rule is None:  # noqa: SIM108 (numba drops the other branch of this form only)
         count = schedule_v1(state, entries)
     else:
         count = schedule_other(state, entries, other_rule)
@@ -137,7 +139,9 @@ def finish_oldest(state: State) -> int:
             if not stale:
                 rows[row, PLACEHOLDERS] -= new
             if caching and rows[row, STATUS] == RUNNING:
-                cache_full_blocks(state, row, rows[row, COMPUTED] - rows[row, PLACEHOLDERS])
+                settled = rows[row, COMPUTED] - rows[row, PLACEHOLDERS]
+                if settled >= rows[row, CACHE_NEXT]:
+                    cache_full_blocks(state, row, settled)
         elif spec > 0 and not rows[row, PREFILLING]:
             rows[row, DRAFTS] = spec
         if known >= limit or known - rows[row, INPUT] >= rows[row, OUTPUT]:

@@ -6,9 +6,11 @@ from engine_adapter.errors import Hung
 from engine_adapter.simulator import compiled
 from engine_adapter.simulator import kernel_loop as loop
 from engine_adapter.simulator import kernel_state as k
+from engine_adapter.simulator import kernel_timeline as time
 from engine_adapter.simulator.cost_arrays import cost_arrays
-from engine_adapter.simulator.kernel_loop import Timeline
+from engine_adapter.simulator.kernel_cruise import NUM_EVENTS
 from engine_adapter.simulator.kernel_state import Int64, State
+from engine_adapter.simulator.kernel_timeline import Timeline
 from engine_adapter.simulator.load import Bool, Played, SimulatedLoad
 from engine_adapter.simulator.settings import SchedulerSettings
 from engine_adapter.simulator.state_arrays import (
@@ -29,11 +31,12 @@ _TURNS = 8192
 
 
 def play(load: SimulatedLoad, settings: SchedulerSettings, cost: StepCost, *,
-         max_concurrency: int | None = None, keep_steps: bool = True) -> Played:
+         max_concurrency: int | None = None, keep_steps: bool = True, step_by_step: bool = False) -> Played:
     """What `load` gets from an engine of these settings whose steps take what `cost` says.
 
     With `max_concurrency`, a request is sent when it arrives and fewer than so many wait for their last
-    token. Without `keep_steps` the step log stays empty. Requests that could never run are refused.
+    token. Without `keep_steps` the step log stays empty. `step_by_step` decides every step by itself, for
+    checks: the outcome is the same and takes longer. Requests that could never run are refused.
     UsageError for settings that are not simulated; Hung when the scheduler gets no further.
     """
     check_supported(settings)
@@ -42,15 +45,16 @@ def play(load: SimulatedLoad, settings: SchedulerSettings, cost: StepCost, *,
     refused = refusals(settings, load.input_len, load.output_len)[0] > 0
     state = _state(load, settings, refused)
     timeline = _timeline(load, settings, cost, state, refused, keep_steps)
+    timeline.clock[time.STEP_BY_STEP] = step_by_step
     _send_first(state, timeline, refused, max_concurrency)
     costs = cost_arrays(cost, _largest_step(load, settings))
     logs: list[tuple[Int64, Int64]] = []
     outcome = loop.MORE
     while outcome == loop.MORE:
         outcome = compiled.play_slice(state, timeline, costs, other_rule(settings), _TURNS)
-        logs.append((timeline.steps[:timeline.clock[loop.NUM_LOGGED]].copy(),
-                     timeline.chunks[:timeline.clock[loop.NUM_CHUNKS]].copy()))
-        timeline.clock[[loop.NUM_LOGGED, loop.NUM_CHUNKS]] = 0
+        logs.append((timeline.steps[:timeline.clock[time.NUM_LOGGED]].copy(),
+                     timeline.chunks[:timeline.clock[time.NUM_CHUNKS]].copy()))
+        timeline.clock[[time.NUM_LOGGED, time.NUM_CHUNKS]] = 0
     if outcome == loop.STUCK:
         raise Hung(_why_stuck(state, timeline))
     _check_conservation(load, state, timeline, refused)
@@ -102,13 +106,13 @@ def _contents(load: SimulatedLoad, full: Int64) -> tuple[k.Int32, int]:
 def _timeline(load: SimulatedLoad, settings: SchedulerSettings, cost: StepCost, state: State,
               refused: Bool, keep_steps: bool) -> Timeline:
     n, flight = len(load), most_in_flight(settings)
-    clock = np.zeros(loop.NUM_CLOCK_FIELDS, dtype=np.int64)
-    clock[loop.KEEP_STEPS] = keep_steps
+    clock = np.zeros(time.NUM_CLOCK_FIELDS, dtype=np.int64)
+    clock[time.KEEP_STEPS] = keep_steps
     # Blocks hold only so many tokens, so what was lost to preemption is computed again within so many
     # steps of full budget; each smaller step carries decodes, which are progress.
     step = min(settings.token_budget, settings.long_prefill_token_threshold or settings.token_budget)
-    clock[loop.PATIENCE] = 1000 + 4 * settings.num_kv_blocks * settings.block_size // step
-    clock[loop.NOW] = load.arrival_ns[0] if n else 0
+    clock[time.PATIENCE] = 1000 + 4 * settings.num_kv_blocks * settings.block_size // step
+    clock[time.NOW] = load.arrival_ns[0] if n else 0
     reads = int(load.output_len[~refused].sum())
     return Timeline(
         clock=clock,
@@ -124,6 +128,8 @@ def _timeline(load: SimulatedLoad, settings: SchedulerSettings, cost: StepCost, 
         read_tokens=np.zeros(reads if settings.num_spec_tokens else 0, dtype=np.int32),
         steps=np.zeros((_TURNS if keep_steps else 1, len(STEP_COLUMNS)), dtype=np.int64),
         chunks=np.zeros((_TURNS + state.entries.shape[1], len(CHUNK_COLUMNS)), dtype=np.int64),
+        stretch_ns=np.zeros(_TURNS, dtype=np.int64),
+        events=np.zeros((NUM_EVENTS, len(state.running)), dtype=np.int64),
     )
 
 
@@ -132,15 +138,15 @@ def _send_first(state: State, timeline: Timeline, refused: Bool, max_concurrency
     n, clock, delays = len(timeline.order), timeline.clock, timeline.delays
     if max_concurrency is not None:
         for _ in range(min(max_concurrency, n)):
-            compiled.send_next(state, timeline, clock[loop.NOW])
+            compiled.send_next(state, timeline, clock[time.NOW])
         return
-    delay = delays[loop.ARRIVAL_DELAY] + delays[loop.ARRIVAL_TOKEN] * state.rows[:, k.INPUT]
+    delay = delays[time.ARRIVAL_DELAY] + delays[time.ARRIVAL_TOKEN] * state.rows[:, k.INPUT]
     timeline.visible_ns[:] = timeline.arrival_ns + np.floor(delay + 0.5).astype(np.int64)
     order = np.argsort(timeline.visible_ns, kind="stable")
     order = order[~refused[order]]
     timeline.order[:len(order)] = order
-    clock[loop.NUM_ORDERED] = len(order)
-    clock[loop.NEXT_SEND] = n
+    clock[time.NUM_ORDERED] = len(order)
+    clock[time.NEXT_SEND] = n
 
 
 def _largest_step(load: SimulatedLoad, settings: SchedulerSettings) -> int:
@@ -153,7 +159,7 @@ def _why_stuck(state: State, timeline: Timeline) -> str:
     counts = f"{scalars[k.NUM_RUNNING]} requests running, {scalars[k.NUM_WAITING]} waiting"
     blocks = f"{scalars[k.FREE_BLOCKS]} of {scalars[k.NUM_BLOCKS] - 1} KV blocks free"
     decided = scalars[k.STEP] - scalars[k.PROGRESS]
-    if decided > timeline.clock[loop.PATIENCE]:
+    if decided > timeline.clock[time.PATIENCE]:
         reason = f"the last {decided} steps computed nothing new, requests push one another out"
     else:
         reason = "nothing can be scheduled and nothing will arrive"
@@ -170,7 +176,9 @@ def _check_conservation(load: SimulatedLoad, state: State, timeline: Timeline, r
         "tokens read": int(_read_tokens(state, timeline).sum()) == int(load.output_len[served].sum()),
         "tokens in": int(rows[:, k.COMPUTED].sum()) == int(
             scalars[k.SCHEDULED] + scalars[k.HIT] - scalars[k.LOST] - scalars[k.REJECTED]),
-        "tokens computed": bool(np.all(rows[served, k.COMPUTED] >= rows[served, k.KNOWN] - 1)),
+        # One that was pushed out while its last token was in flight ends with nothing computed.
+        "tokens computed": bool(np.all((rows[served, k.COMPUTED] >= rows[served, k.KNOWN] - 1)
+                                       | (rows[served, k.PREEMPTIONS] > 0))),
         "blocks freed": scalars[k.FREE_BLOCKS] == scalars[k.NUM_BLOCKS] - 1,
         "blocks held": not np.any(state.blocks[:, k.HOLDERS]),
         "time": bool(np.all(timeline.end_ns[served] >= rows[served, k.FIRST_NS])
@@ -205,6 +213,6 @@ def _played(load: SimulatedLoad, state: State, timeline: Timeline, refused: Bool
         steps=StepLog(
             steps={name: np.ascontiguousarray(steps[:, at]) for at, name in enumerate(STEP_COLUMNS)},
             chunks={name: np.ascontiguousarray(chunks[:, at]) for at, name in enumerate(CHUNK_COLUMNS)}),
-        num_steps=int(clock[loop.NUM_STEPS]),
-        simulated_ns=int(clock[loop.NOW] - load.arrival_ns[0]) if len(load) else 0,
+        num_steps=int(clock[time.NUM_STEPS]),
+        simulated_ns=int(clock[time.NOW] - load.arrival_ns[0]) if len(load) else 0,
     )

@@ -18,8 +18,8 @@ class PrefixKeys:
 
     def of(self, prompt_token_ids: Sequence[int]) -> list[int]:
         """The keys of a prompt, one for each of its full blocks."""
-        blocks = len(prompt_token_ids) // self._block_size
-        ids = np.asarray(prompt_token_ids[:blocks * self._block_size], dtype="<i8").reshape(blocks, self._block_size)
+        size, blocks = self._block_size, len(prompt_token_ids) // self._block_size
+        ids = np.asarray(prompt_token_ids[:blocks * size], dtype="<i8").reshape(blocks, size)
         keys, before = [], b""
         for block in ids:
             before = blake2b(before + block.tobytes(), digest_size=_DIGEST_BYTES).digest()

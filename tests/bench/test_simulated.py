@@ -81,7 +81,8 @@ def scenes(draw: Any) -> tuple[Plan, SchedulerSettings, StepCost, int | None]:
         SETTINGS, token_budget=budget, max_seqs=seqs, num_kv_blocks=draw(st.sampled_from([60, 90, 400])),
         prefix_caching=draw(st.booleans()), async_scheduling=draw(st.booleans()),
         pipeline_parallel=draw(st.sampled_from([1, 1, 3])),
-        long_prefill_token_threshold=draw(st.sampled_from([0, 48])), adaptive_long_prefill=draw(st.booleans()))
+        long_prefill_token_threshold=draw(st.sampled_from([0, 48])),
+        adaptive_long_prefill=draw(st.booleans()))
     cap = draw(st.sampled_from([1, 3])) if closed else draw(st.sampled_from([None, None, 2]))
     return plan, chosen, draw(st.sampled_from([COST, WAYLESS])), cap
 
@@ -130,8 +131,9 @@ def test_a_run_knows_what_was_simulated(tmp_path: Any) -> None:
     plan = plan_of([0, 5 * MS], [(40, 3), (40, 3)], warmups=1)
     cost = replace(COST, provenance={"hardware": "h", "model": "m"})
     run = simulate_run(plan, SETTINGS, cost, meta={"label": "mine"}, max_concurrency=1)
-    assert run.meta["engine"]["name"] == "simulator"
-    assert run.meta["engine"]["fingerprint"]["simulated"] == {"hardware": "h", "model": "m", "rule": "vllm-v1"}
+    engine = run.meta["engine"]
+    assert engine["name"] == "simulator"
+    assert engine["fingerprint"]["simulated"] == {"hardware": "h", "model": "m", "rule": "vllm-v1"}
     assert run.meta["knobs"]["token_budget"] == 256
     assert (run.meta["label"], run.meta["max_concurrency"]) == ("mine", 1)
     assert run.meta["plan_digest"] == plan.digest()
@@ -195,7 +197,8 @@ def test_every_figure_can_be_made_of_it() -> None:
     plan = plan_of(intended, [(int(i), 20) for i in rng.integers(20, 300, 400)], rate_rps=33.0)
     curve = simulated_curve(SETTINGS, COST, [16, 256])
     assert curve is not None
-    told = summarise(simulate_run(plan, SETTINGS, COST), deadlines=Deadlines(curve, 300 * MS, 50 * MS)).as_dict()
+    run = simulate_run(plan, SETTINGS, COST)
+    told = summarise(run, deadlines=Deadlines(curve, 300 * MS, 50 * MS)).as_dict()
     assert told["valid"]
     assert told["p50_delivery_delay_ms"] == pytest.approx(0.09, abs=1e-3)
     for key in ("fluidity_index_p10", "fluid_token_rate", "median_scheduling_delay_ms", "p99_tbt_ms"):

@@ -28,7 +28,7 @@ def test_sheets_give_what_vllm_would_choose() -> None:
     assert target.max_model_len == 131_072
     assert 20_000 < target.num_kv_blocks < 40_000
     assert target.vocab_size == 128_256
-    assert target.told() == {"hardware": "h100-sxm", "model": "llama-3.1-8b", "cost": "computed from the sheets"}
+    assert target.told() == GPU | {"cost": "computed from the sheets"}
 
 
 @pytest.mark.parametrize(("hardware", "knobs", "ahead"), [

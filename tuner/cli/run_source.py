@@ -63,7 +63,7 @@ def _simulated(asked: Mapping[str, Any], flags: Mapping[str, Any]) -> EngineSour
     if flags["hardware"] is None:
         raise UsageError("say what to simulate with --hardware: a sheet (see `tune simulate --list-sheets`), "
                          "or the file of `tune calibrate`")
-    facts = {ours: asked.get(flag) for flag, ours in _SIMULATED_TOO.items()}
+    facts: dict[str, Any] = {ours: asked.get(flag) for flag, ours in _SIMULATED_TOO.items()}
     facts |= {ours: flags[flag] for flag, ours in SIMULATION_FLAGS.items()}
     return EngineSource(kind="sim", simulation=target_from(**facts),
                         ceiling_budget=max(_choices(asked, "token_budget"), default=0))

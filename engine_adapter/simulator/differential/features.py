@@ -31,6 +31,7 @@ FEATURES: dict[str, Callable[[Case], bool]] = {
     "KV blocks for two or fewer": lambda case: case.settings.num_kv_blocks <= 2 * case.blocks_needed(),
     "live knobs": lambda case: bool(case.changes),
     "aborts": lambda case: bool(case.aborts),
+    "KV blocks of 1 to 5 tokens": lambda case: case.settings.block_size < 8,
     "KV blocks of 8 tokens": lambda case: case.settings.block_size == 8,
     "KV blocks of 16 tokens": lambda case: case.settings.block_size == 16,
     "KV blocks of 32 tokens": lambda case: case.settings.block_size == 32,

@@ -13,13 +13,12 @@ _OWN_BLOCK = -1
 def random_case(seed: int, *, scale: float = 1.0) -> Case:
     """Case number `seed`, the same everywhere; `scale` is about its number of requests."""
     rng = np.random.default_rng(seed)
-    tight = bool(rng.random() < 0.4)    # everything is short at once: tokens, blocks, places
+    kind = str(rng.choice(["wide", "tight", "tiny"], p=[0.4, 0.35, 0.25]))
     shape = _shape(rng)
-    if tight:
-        shape |= _tight(rng, shape)
-    requests = _requests(rng, shape, scale, tight)
+    shape |= _tight(rng, shape) if kind == "tight" else _tiny(rng, shape) if kind == "tiny" else {}
+    requests = _requests(rng, shape, scale, kind != "wide")
     draft = Case(settings=SchedulerSettings(**shape, num_kv_blocks=2), requests=requests)
-    shape["num_kv_blocks"] = _num_blocks(rng, draft, tight)
+    shape["num_kv_blocks"] = _num_blocks(rng, draft, kind != "wide")
     last = requests[-1].turn + int(rng.integers(1, 60))
     return Case(
         settings=SchedulerSettings(**shape), requests=requests,
@@ -62,7 +61,7 @@ def _shape(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def _tight(rng: np.random.Generator, shape: dict[str, Any]) -> dict[str, Any]:
-    """Settings with which running requests compete for tokens and blocks in most steps."""
+    """Changes to `shape`: running requests compete for tokens and blocks in most steps."""
     if not shape["chunked_prefill"]:
         return {"block_size": 8}
     seqs, decode = int(rng.integers(3, 17)), 1 + shape["num_spec_tokens"]
@@ -70,6 +69,19 @@ def _tight(rng: np.random.Generator, shape: dict[str, Any]) -> dict[str, Any]:
     return {"block_size": 8, "max_seqs": seqs, "token_budget": budget, "watermark": 0.0,
             "priority": bool(rng.random() < 0.6),
             "input_budget": budget + int(rng.integers(0, 8)) if shape["input_budget"] else None}
+
+
+def _tiny(rng: np.random.Generator, shape: dict[str, Any]) -> dict[str, Any]:
+    """Changes to `shape`: numbers so small that every limit is often met exactly."""
+    length, spec = int(rng.integers(6, 40)), min(shape["num_spec_tokens"], 3)
+    budget = int(rng.integers(2 + spec, 2 + spec + length // 2))
+    if not shape["chunked_prefill"]:
+        budget = length + int(rng.integers(0, 6))
+    return {"max_model_len": length, "block_size": int(rng.integers(1, 6)), "token_budget": budget,
+            "max_seqs": int(rng.integers(1, 7)), "num_spec_tokens": spec,
+            "input_budget": budget + int(rng.integers(0, 4)) if shape["input_budget"] else None,
+            "long_prefill_token_threshold":
+                spec + int(rng.integers(1, 6)) if shape["long_prefill_token_threshold"] else 0}
 
 
 def _requests(rng: np.random.Generator, shape: dict[str, Any], scale: float, tight: bool,

@@ -75,8 +75,8 @@ def test_a_known_prompt_is_answered_from_the_cache_until_it_is_reset() -> None:
     prompt, other = list(range(10, 490)), [9, *range(11, 490)]
 
     async def play() -> list[int]:
-        times = [await first_token_ns(engine, clock, 0, prompt), await first_token_ns(engine, clock, 1, prompt),
-                 await first_token_ns(engine, clock, 2, other)]
+        times = [await first_token_ns(engine, clock, number, ids)
+                 for number, ids in enumerate((prompt, prompt, other))]
         await engine.reset_caches()
         return [*times, await first_token_ns(engine, clock, 3, prompt)]
 
