@@ -2,7 +2,8 @@
 
 Random workloads under random settings are played on vLLM's own `Scheduler` (no model is run, its
 outputs are made up) and on ours in lockstep; each decision, each delivery and both queues must be the
-same. A difference is shrunk and printed as a case for tests/engine_adapter/simulator/regressions.
+same. A difference is shrunk and printed as a case for tests/engine_adapter/simulator/regressions. The
+requests of these workloads are then played in simulated time, and every step and read compared.
 
     make study-simulator-differential                        about 3 minutes on two cores
     make study-simulator-differential ARGS="--first 100000"  other cases
@@ -13,48 +14,100 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from multiprocessing.pool import Pool
+from typing import Any
 
 from engine_adapter.simulator.differential.case import Case
 from engine_adapter.simulator.differential.comparison import Comparison, compare
 from engine_adapter.simulator.differential.features import FEATURES
+from engine_adapter.simulator.differential.in_time import TimedComparison, compare_in_time
 from engine_adapter.simulator.differential.random_cases import random_case
 from engine_adapter.simulator.differential.shrinking import shrink
 
-COUNTS = ("steps", "preemptions", "cached_tokens", "accepted_drafts")
+LOCKSTEP = {"steps": "steps", "preemptions": "preemptions", "cached_tokens": "cached tokens",
+            "accepted_drafts": "accepted drafts"}
+IN_TIME = {"steps": "steps", "reads": "reads"}
+TURNS_NS = (300_000, 4_000_000, 60_000_000)
+"""From a queue that never empties to one that mostly is; a step of the proof's cost takes 3 to 30 ms."""
 
 
 @dataclass
 class Tally:
-    configurations: int = 0
-    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
+    counted: tuple[str, ...]
+    cases: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
     differences: int = 0
 
-    def add(self, seen: Comparison) -> None:
-        self.configurations += 1
+    def add(self, seen: Comparison | TimedComparison) -> None:
+        self.cases += 1
         self.differences += seen.difference is not None
-        for name in COUNTS:
-            self.counts[name] += getattr(seen, name)
-
-    def row(self) -> list[str]:
-        return [f"{n:,}" for n in (self.configurations, *self.counts.values(), self.differences)]
+        for name in self.counted:
+            self.counts[name] = self.counts.get(name, 0) + getattr(seen, name)
 
 
-def _play(seed: int) -> tuple[int, Comparison, Case | None]:
+@dataclass
+class Proof:
+    """Cases from `first` on, until there were at least so many of them with so many steps."""
+
+    pool: Pool
+    first: int
+    cases: int
+    steps: int
+    begin: float = field(default_factory=time.monotonic)
+    unfinished: int = 0
+
+    def run(self, what: str, play: Callable[[int], tuple[int, Any, str]], columns: dict[str, str]) -> int:
+        """Print a table by feature; the number of differences."""
+        tallies = {name: Tally(tuple(columns)) for name in ("all", *FEATURES)}
+        whole, end = tallies["all"], self.first
+        while whole.cases < self.cases or whole.counts["steps"] < self.steps:
+            start, end = end, end + 50
+            for seed, seen, report in self.pool.imap(play, range(start, end)):
+                case = random_case(seed)
+                for name, tally in tallies.items():
+                    if name == "all" or FEATURES[name](case):
+                        tally.add(seen)
+                if report:
+                    print(f"\ncase {seed}: {report}")
+                if isinstance(seen, Comparison):
+                    self.unfinished += not seen.ended and seen.difference is None
+            print(f"{what}: {whole.cases:5} configurations, {whole.counts['steps']:9,} steps, "
+                  f"{whole.differences} differences, {time.monotonic() - self.begin:4.0f} s", flush=True)
+        print(f"\n{what}, cases {self.first} to {end - 1}\n")
+        print("\n".join(_table(tallies, columns)), end="\n\n")
+        return whole.differences
+
+
+def in_lockstep(seed: int) -> tuple[int, Comparison, str]:
     """With a case as small as possible where there was a difference."""
     case = random_case(seed)
     seen = compare(case)
     if seen.difference is None:
-        return seed, seen, None
-    return seed, seen, shrink(case, lambda smaller: compare(smaller).difference is not None)
+        return seed, seen, ""
+    smallest = shrink(case, lambda smaller: compare(smaller).difference is not None)
+    return seed, seen, f"{seen.difference}\n{smallest.to_json()}"
 
 
-def _table(tallies: dict[str, Tally]) -> Iterable[str]:
-    yield "| feature | configurations | steps | preemptions | cached tokens | accepted drafts | differences |"
-    yield "|---|---|---|---|---|---|---|"
+def in_time(seed: int) -> tuple[int, TimedComparison, str]:
+    case, turn_ns = random_case(seed), TURNS_NS[seed % len(TURNS_NS)]
+    seen = compare_in_time(case, turn_ns=turn_ns)
+    if seen.difference is None:
+        return seed, seen, ""
+
+    def differs(smaller: Case) -> bool:
+        return compare_in_time(smaller, turn_ns=turn_ns).difference is not None
+
+    return seed, seen, f"turns of {turn_ns} ns: {seen.difference}\n{shrink(case, differs).to_json()}"
+
+
+def _table(tallies: dict[str, Tally], columns: dict[str, str]) -> Iterable[str]:
+    yield f"| feature | configurations | {' | '.join(columns.values())} | differences |"
+    yield "|---" * (3 + len(columns)) + "|"
     for name, tally in tallies.items():
-        yield f"| {' | '.join([name, *tally.row()])} |"
+        numbers = (tally.cases, *(tally.counts.get(column, 0) for column in columns), tally.differences)
+        yield f"| {name} | {' | '.join(f'{number:,}' for number in numbers)} |"
 
 
 def main() -> int:
@@ -66,25 +119,12 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2)
     args = parser.parse_args()
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    tallies = {name: Tally() for name in ("all", *FEATURES)}
-    whole, unfinished, begin = tallies["all"], 0, time.monotonic()
-    end = args.first
     with multiprocessing.get_context("spawn").Pool(args.processes) as pool:
-        while whole.configurations < args.configurations or whole.counts["steps"] < args.steps:
-            first, end = end, end + 50
-            for seed, seen, smallest in pool.imap(_play, range(first, end)):
-                unfinished += not seen.ended and seen.difference is None
-                case = random_case(seed)
-                for name, tally in tallies.items():
-                    if name == "all" or FEATURES[name](case):
-                        tally.add(seen)
-                if smallest is not None:
-                    print(f"\ncase {seed}: {seen.difference}\n{smallest.to_json()}")
-            print(f"{whole.configurations:5} configurations, {whole.counts['steps']:8,} steps, "
-                  f"{whole.differences} differences, {time.monotonic() - begin:4.0f} s", flush=True)
-    print(f"\ncases {args.first} to {end - 1}; {unfinished} were cut off before their last answer\n")
-    print("\n".join(_table(tallies)))
-    return int(whole.differences > 0)
+        proof = Proof(pool, args.first, args.configurations, args.steps)
+        differences = proof.run("in lockstep", in_lockstep, LOCKSTEP)
+        print(f"{proof.unfinished} of these cases were cut off before their last answer\n")
+        differences += proof.run("in simulated time", in_time, IN_TIME)
+    return int(differences > 0)
 
 
 if __name__ == "__main__":

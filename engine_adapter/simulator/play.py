@@ -47,7 +47,7 @@ def play(load: SimulatedLoad, settings: SchedulerSettings, cost: StepCost, *,
     timeline = _timeline(load, settings, cost, state, refused, keep_steps)
     timeline.clock[time.STEP_BY_STEP] = step_by_step
     _send_first(state, timeline, refused, max_concurrency)
-    costs = cost_arrays(cost, _largest_step(load, settings))
+    costs = cost_arrays(cost, _largest_step(settings))
     logs: list[tuple[Int64, Int64]] = []
     outcome = loop.MORE
     while outcome == loop.MORE:
@@ -149,7 +149,7 @@ def _send_first(state: State, timeline: Timeline, refused: Bool, max_concurrency
     clock[time.NEXT_SEND] = n
 
 
-def _largest_step(load: SimulatedLoad, settings: SchedulerSettings) -> int:
+def _largest_step(settings: SchedulerSettings) -> int:
     """Tokens that no step exceeds: rules that do not chunk run the longest prompt beside the decodes."""
     return max(settings.token_budget, settings.max_model_len) + settings.max_seqs
 

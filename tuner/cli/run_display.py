@@ -1,5 +1,9 @@
 """The live picture of one run: a line on a terminal, a line an event everywhere else."""
 
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 from rich.console import Console
 from rich.text import Text
 
@@ -32,6 +36,18 @@ class RunDisplay(LiveConsole):
             self.redraw(Text(f"[{self.clock}] {text}"))
         elif self.elapsed_s >= self._next_line_s:
             self.say(text)
+
+
+@contextmanager
+def said_after(seconds: float, say: Callable[[str], None], text: str) -> Iterator[Callable[[], None]]:
+    """Say `text` once, if neither the block ends nor the function that it is given is called before."""
+    timer = threading.Timer(seconds, say, [text])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield timer.cancel
+    finally:
+        timer.cancel()
 
 
 def describe(progress: Progress) -> str:

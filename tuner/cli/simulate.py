@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tuner.simulation import SimulationTarget
 
 _SLOW_S = 2.0
+_COMPILING = "still simulating; the first time after an installation it is compiled, which takes some 15 s"
 """Nobody needs to be told of progress before."""
 
 
@@ -160,17 +161,18 @@ def _play(target: "SimulationTarget", settings: "list[SettingAsked]", spec: "Sim
     """Every setting, shown and kept before the next: the runs of all would fill the memory."""
     from rich.console import Console
 
-    from tuner.cli.run_display import RunDisplay
+    from tuner.cli.run_display import RunDisplay, said_after
     from tuner.cli.simulate_shown import shown
     from tuner.simulate import directory_of, keep, refuse_taken, simulate_settings
 
     refuse_taken(home)
     found: list[Shown] = []
-    with RunDisplay(Console(stderr=True)) as display:
+    with RunDisplay(Console(stderr=True)) as display, said_after(_SLOW_S, display.say, _COMPILING) as quiet:
         next_line_s = _SLOW_S
         for one in simulate_settings(target, settings, spec):
             if home is not None:
                 one = keep(one, directory_of(home, len(found), of=len(settings)))
+            quiet()
             found.append(shown(one, results))
             if display.elapsed_s >= next_line_s and len(found) < len(settings):
                 next_line_s = display.elapsed_s + _SLOW_S

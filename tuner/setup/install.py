@@ -145,6 +145,9 @@ def install(root: Path, python: Path, engine: str, run: Runner) -> None:
                  [python, "-m", "pip", "uninstall", "--yes", *TORCH_COMPANIONS], "remove .venv and repeat")
     run.must("check of vLLM", [python, "-c", "from vllm.engine.arg_utils import EngineArgs"],
              "vLLM cannot be imported; remove .venv and repeat")
+    # Not needed: what is not compiled now is compiled when it is first used.
+    run.succeeds("simulator, compiled for this machine",
+                 [python, "-m", "engine_adapter.simulator.precompile"], cwd=root)
 
 
 def prepare_model(root: Path, run: Runner) -> None:

@@ -30,6 +30,8 @@ class Decision:
     tokens: tuple[int, ...]
     prefixes: tuple[int, ...]
     """Tokens computed before this step; of a request that was just admitted: found in the cache."""
+    drafts: tuple[int, ...]
+    """Draft tokens among the tokens."""
     preempted: Rows
     """In the order in which they were preempted."""
     state: State

@@ -36,8 +36,8 @@ class OurSide:
             self._under_way.append(step)
         return Decision(
             rows=tuple(step.rows.tolist()), tokens=tuple(step.tokens.tolist()),
-            prefixes=tuple(step.prefixes.tolist()), preempted=tuple(step.preempted.tolist()),
-            state=self._state())
+            prefixes=tuple(step.prefixes.tolist()), drafts=tuple(step.drafts.tolist()),
+            preempted=tuple(step.preempted.tolist()), state=self._state())
 
     def update(self) -> Delivered:
         outputs = self._scheduler.update(self._under_way.popleft())

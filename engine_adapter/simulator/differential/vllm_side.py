@@ -68,18 +68,18 @@ class VllmSide:
         admitted = {new.req_id for new in output.scheduled_new_reqs}
         admitted |= output.scheduled_cached_reqs.resumed_req_ids
         self.cached_tokens = sum(prefixes[name] for name in admitted)
+        drafts = {name: len(tokens) for name, tokens in output.scheduled_spec_decode_tokens.items()}
         if scheduled:
             # The drafts of a request that was just admitted are padding (schedule(): "Pad new decode
             # requests"); no model made them.
-            drafts = {name: 0 if name in admitted else len(tokens)
-                      for name, tokens in output.scheduled_spec_decode_tokens.items()}
             self._under_way.append((output, [
-                (name, None if requests[name].is_prefill_chunk else drafts.get(name, 0))
+                (name, None if requests[name].is_prefill_chunk
+                 else 0 if name in admitted else drafts.get(name, 0))
                 for name in scheduled]))
         return Decision(
             rows=tuple(int(name) for name in scheduled), tokens=tuple(scheduled.values()),
-            prefixes=tuple(prefixes.values()), preempted=tuple(scheduler.preempted_rows),
-            state=self._state())
+            prefixes=tuple(prefixes.values()), drafts=tuple(drafts.get(name, 0) for name in scheduled),
+            preempted=tuple(scheduler.preempted_rows), state=self._state())
 
     def update(self) -> Delivered:
         from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput

@@ -56,6 +56,9 @@ def model_from_config(config: dict[str, Any], *, name: str, source: str) -> Mode
         width=keys.whole("intermediate_size", "ffn_dim", "ffn_hidden_size", "n_inner",
                          default=4 * hidden if kind in _FOUR_TIMES else 0 if only_experts else None),
         gated=kind not in _NO_GATE, vocabulary=keys.whole("vocab_size"),
+        # vLLM reduces once a layer for Falcon alone (its falcon.py), whatever else runs in parallel.
+        parallel=kind == "falcon" and bool(keys.values.get("new_decoder_architecture")
+                                           or keys.values.get("parallel_attn", True)),
         tied=bool(keys.values.get("tie_word_embeddings", kind in _TIED)),
         positions=keys.whole("max_position_embeddings", "n_positions") if kind in ("opt", "gpt2") else 0,
         max_model_len=keys.whole("max_position_embeddings", "n_positions", "seq_length", default=2048),

@@ -69,6 +69,8 @@ class Model:
     """Of the feed-forward part of the layers without experts."""
     gated: bool
     """Whether the feed-forward part has a gate matrix beside the other two."""
+    parallel: bool = False
+    """Whether attention and feed-forward part of a layer read the same input and share an all-reduce."""
     vocabulary: int
     tied: bool
     """Whether input and output share their embeddings."""

@@ -103,8 +103,10 @@ def _elementwise(hardware: Hardware, model: Model, layout: Layout, tokens: Float
 def _collectives(hardware: Hardware, model: Model, layout: Layout, tokens: Float64) -> Float64:
     total = np.zeros_like(tokens)
     moved = 2.0 * model.hidden * tokens
-    if (degree := layout.tensor_parallel) > 1:   # two all-reduces a layer, each 2 (n - 1) / n of the bytes
-        total += 2 * model.layers * _exchange(hardware.link, degree, 2 * (degree - 1) / degree * moved)
+    if (degree := layout.tensor_parallel) > 1:
+        # After attention and after the feed-forward part, each 2 (n - 1) / n of the bytes.
+        reduces = model.layers * (1 if model.parallel else 2)
+        total += reduces * _exchange(hardware.link, degree, 2 * (degree - 1) / degree * moved)
     if (degree := layout.expert_parallel) > 1 and model.experts:   # all-gather, then reduce-scatter
         total += 2 * model.experts.layers * _exchange(hardware.link, degree, (degree - 1) * moved)
     return total

@@ -1,24 +1,20 @@
 """Our scheduler decides as the installed vLLM's own, step by step; see docs/studies for the long proof."""
 
 import dataclasses
-import itertools
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from engine_adapter.simulator.differential.case import Case, CaseRequest
 from engine_adapter.simulator.differential.comparison import compare
 from engine_adapter.simulator.differential.features import FEATURES
+from engine_adapter.simulator.differential.in_time import compare_in_time
 from engine_adapter.simulator.differential.our_side import OurSide
 from engine_adapter.simulator.differential.random_cases import random_case
 from engine_adapter.simulator.differential.shrinking import shrink
 from engine_adapter.simulator.differential.vllm_side import VllmSide
-from engine_adapter.simulator.play import play
 from engine_adapter.simulator.settings import SchedulerSettings
-from engine_adapter.simulator.step_cost import StepCost
 from tests.engine_adapter.engines import needs_vllm
-from tests.engine_adapter.simulator.oracle import STEP_COLUMNS, TimedVllm
 
 REGRESSIONS = sorted((Path(__file__).parent / "regressions").glob("*.json"))
 SEEDS, SCALE, MOST_TURNS = range(60), 0.6, 1000
@@ -126,16 +122,11 @@ def test_a_difference_shrinks_to_a_small_case():
     assert len(small.requests) <= 2
 
 
-@pytest.mark.parametrize("seed", range(100, 112))
+@pytest.mark.parametrize("turn_ns", [300_000, 4_000_000, 60_000_000])
 @needs_vllm
-def test_a_whole_load_plays_as_on_vllms_scheduler_in_the_same_time(seed):
+def test_a_whole_load_plays_as_on_vllms_scheduler_in_the_same_time(turn_ns):
     """`play` gives each step and each read the time that vLLM's scheduler gives it in EngineCore's loop."""
-    case = dataclasses.replace(_case(seed), aborts=(), changes=(), resets=())
-    cost = StepCost.linear(token_ns=12_000, fixed_ns=3_000_000, host_ns=400_000, host_request_ns=7_000,
-                           transfer_ns=50_000, arrival_ns=90_000, arrival_token_ns=300, delivery_ns=60_000)
-    vllm = TimedVllm(case, cost)
-    played = play(vllm.load, case.settings, cost)
-    ours = np.stack([played.steps.steps[name] for name in STEP_COLUMNS], axis=1)
-    np.testing.assert_array_equal(ours, vllm.steps)
-    reads = list(zip(played.read_ns.tolist(), played.read_tokens.tolist(), strict=True))
-    assert [reads[start:stop] for start, stop in itertools.pairwise(played.reads_offset)] == vllm.reads
+    for seed in range(100, 112):
+        seen = compare_in_time(_case(seed), turn_ns=turn_ns)
+        assert seen.difference is None, f"case {seed}: {seen.difference}"
+        assert seen.reads

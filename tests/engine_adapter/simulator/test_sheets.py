@@ -1,6 +1,7 @@
 """Sheets: facts of hardware and models, and the step cost that follows from them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -250,3 +251,12 @@ def test_fitting_finds_the_constants_that_made_the_steps() -> None:
         fit_constants(A100, lambda sheet: [1.0], [1.0], free=("mfu", "mfu"))
     with pytest.raises(UsageError, match="nothing to fit"):
         fit_constants(A100, lambda sheet: [], [])
+
+
+def test_a_parallel_layer_reduces_once():
+    """Falcon's attention and feed-forward part share an all-reduce, so it pays half of what others do."""
+    hardware, falcon = hardware_sheet("a100-sxm-80gb"), model_sheet("falcon-180b")
+    assert falcon.parallel
+    one, two = (roofline_cost(hardware, replace(falcon, parallel=parallel), tensor_parallel=4,
+                              most_tokens=512) for parallel in (True, False))
+    assert one.step_ns(512) < two.step_ns(512)
