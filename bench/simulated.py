@@ -30,10 +30,10 @@ def simulate_run(
     is refused. `max_concurrency` as in `bench.play`; without steps there are no scheduling delays.
     `draft_acceptance` is the chance that a draft token is kept, given that those before it were.
     """
-    from engine_adapter.simulator.play import play
+    from engine_adapter.simulator.quick_play import quick_play  # only now, as it loads the compiler
 
     load = load_of(plan, draft_acceptance)
-    played = play(load, settings, cost, max_concurrency=max_concurrency, keep_steps=keep_steps)
+    played = quick_play(load, settings, cost, max_concurrency=max_concurrency, keep_steps=keep_steps)
     about = dict(meta or {})
     if "engine" not in about:
         about = run_meta(plan, simulated_info(settings, cost), "", about)

@@ -188,6 +188,9 @@ class Measurer:
         if can_simulate(self.engine):
             # In a thread, so that an interruption is heard.
             return await asyncio.to_thread(play_simulated, plan, self.engine, info, salt=salt, meta=meta)
+        machine = (self._study.state.environment or {}).get("machine")
+        if machine is not None and config.server.get("kind") != "remote":
+            meta["machine"] = machine
         watch = ServerWatch(self.engine)
         await watch.begin()
         run = await play(

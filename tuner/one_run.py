@@ -28,6 +28,7 @@ from engine_adapter.clock import Clock
 from engine_adapter.errors import NeedsRestart
 from engine_adapter.http.target import HttpTarget
 from engine_adapter.knobs import Knobs
+from engine_adapter.machine import machine_facts
 from engine_adapter.seam import Engine, EngineInfo
 from tuner.knobs_asked import KnobsAsked
 from tuner.prefill_reference import CURVE_FILE, measure_reference, misfit
@@ -274,6 +275,8 @@ class _Measuring:
             "burstiness": jsonable(spec.burstiness),
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "label": spec.label,
+            # Of a server elsewhere nothing is known of its machine.
+            **({"machine": machine_facts()} if spec.address is None else {}),
             **({"metadata": dict(spec.metadata)} if spec.metadata else {}),
             **({"warnings": list(self._warnings)} if self._warnings else {}),
         }

@@ -101,10 +101,10 @@ class SimulatedEngine:
     def simulate(self, load: SimulatedLoad, *, max_concurrency: int | None = None) -> Played:
         """What `load` would get from this engine with the knobs in force and an empty cache, at once and
         without the clock. Leaves the engine as it is."""
-        from engine_adapter.simulator.play import play
+        from engine_adapter.simulator.quick_play import quick_play
 
         drafts = replace(load, draft_acceptance=self._draft_acceptance, seed=self._seed)
-        return play(drafts, self._settings, self._cost, max_concurrency=max_concurrency)
+        return quick_play(drafts, self._settings, self._cost, max_concurrency=max_concurrency)
 
     async def generate(self, request: GenerateRequest) -> AsyncIterator[TokenEvent]:
         live = self._admit(request)

@@ -62,11 +62,12 @@ def _shape(rng: np.random.Generator) -> dict[str, Any]:
 
 def _tight(rng: np.random.Generator, shape: dict[str, Any]) -> dict[str, Any]:
     """Changes to `shape`: running requests compete for tokens and blocks in most steps."""
+    size = int(rng.choice([8, 8, 16, 32]))
     if not shape["chunked_prefill"]:
-        return {"block_size": 8}
+        return {"block_size": size}
     seqs, decode = int(rng.integers(3, 17)), 1 + shape["num_spec_tokens"]
     budget = int(rng.integers(1 + decode, 2 + decode * seqs * 3 // 2))
-    return {"block_size": 8, "max_seqs": seqs, "token_budget": budget, "watermark": 0.0,
+    return {"block_size": size, "max_seqs": seqs, "token_budget": budget, "watermark": 0.0,
             "priority": bool(rng.random() < 0.6),
             "input_budget": budget + int(rng.integers(0, 8)) if shape["input_budget"] else None}
 

@@ -5,14 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from engine_adapter.simulator.differential import in_time
 from engine_adapter.simulator.differential.case import Case, CaseRequest
 from engine_adapter.simulator.differential.comparison import compare
 from engine_adapter.simulator.differential.features import FEATURES
-from engine_adapter.simulator.differential.in_time import compare_in_time
 from engine_adapter.simulator.differential.our_side import OurSide
 from engine_adapter.simulator.differential.random_cases import random_case
 from engine_adapter.simulator.differential.shrinking import shrink
 from engine_adapter.simulator.differential.vllm_side import VllmSide
+from engine_adapter.simulator.play import play
 from engine_adapter.simulator.settings import SchedulerSettings
 from tests.engine_adapter.engines import needs_vllm
 
@@ -127,6 +128,16 @@ def test_a_difference_shrinks_to_a_small_case():
 def test_a_whole_load_plays_as_on_vllms_scheduler_in_the_same_time(turn_ns):
     """`play` gives each step and each read the time that vLLM's scheduler gives it in EngineCore's loop."""
     for seed in range(100, 112):
-        seen = compare_in_time(_case(seed), turn_ns=turn_ns)
+        seen = in_time.compare_in_time(_case(seed), turn_ns=turn_ns)
         assert seen.difference is None, f"case {seed}: {seen.difference}"
         assert seen.reads
+
+
+@needs_vllm
+def test_a_nanosecond_is_noticed(monkeypatch):
+    """The comparison in time has teeth: a cost that is one nanosecond off differs."""
+    def slower(load, settings, cost):
+        return play(load, settings, dataclasses.replace(cost, host_ns=cost.host_ns + 1))
+
+    monkeypatch.setattr(in_time, "play", slower)
+    assert in_time.compare_in_time(_case(100), turn_ns=4_000_000).difference
