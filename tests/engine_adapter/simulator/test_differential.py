@@ -133,6 +133,15 @@ def test_a_whole_load_plays_as_on_vllms_scheduler_in_the_same_time(turn_ns):
         assert seen.reads
 
 
+@pytest.mark.parametrize(("seed", "scale"), [(107, 15), (102, 60)])
+@needs_vllm
+def test_a_long_load_plays_the_same_too(seed, scale):
+    """More steps than the log of one slice of `play` holds, without and with async scheduling."""
+    seen = in_time.compare_in_time(random_case(seed, scale=scale), turn_ns=60_000_000)
+    assert seen.difference is None
+    assert seen.steps > 2 * 8192
+
+
 @needs_vllm
 def test_a_nanosecond_is_noticed(monkeypatch):
     """The comparison in time has teeth: a cost that is one nanosecond off differs."""
