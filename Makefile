@@ -56,7 +56,7 @@ study-simulator-published: setup ## Compare the simulator with published runs an
 study-simulator-speed: setup ## Time the simulator; ARGS="--peer NAME=PYTHON" times another beside it (2 minutes)
 	@.venv/bin/python docs/studies/simulator_speed.py $(ARGS)
 
-study-simulator-differential: setup ## Compare the simulator's decisions with vLLM's scheduler, step by step (2 minutes)
+study-simulator-differential: setup ## Compare the simulator's decisions with vLLM's scheduler, step by step (1 minute)
 	@.venv/bin/python docs/studies/simulator_differential.py $(ARGS)
 
 clean: ## Remove .venv and everything built; the bundled model stays in the user's cache

@@ -5,7 +5,7 @@ outputs are made up) and on ours in lockstep; each decision, each delivery and b
 same. A difference is shrunk and printed as a case for tests/engine_adapter/simulator/regressions. The
 requests of these workloads are then played in simulated time, and every step and read compared.
 
-    make study-simulator-differential                        about 3 minutes on two cores
+    make study-simulator-differential                        about a minute on two cores
     make study-simulator-differential ARGS="--first 100000"  other cases
 """
 

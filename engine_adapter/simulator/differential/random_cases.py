@@ -11,7 +11,7 @@ _OWN_BLOCK = -1
 
 
 def random_case(seed: int, *, scale: float = 1.0) -> Case:
-    """Case number `seed`, the same everywhere; `scale` is about its number of requests."""
+    """Case number `seed`, the same in every process; about `scale` times 50 requests."""
     rng = np.random.default_rng(seed)
     kind = str(rng.choice(["wide", "tight", "tiny"], p=[0.4, 0.35, 0.25]))
     shape = _shape(rng)
@@ -41,7 +41,7 @@ def _shape(rng: np.random.Generator) -> dict[str, Any]:
         budget = max_model_len + int(rng.integers(0, 200))
     return {
         "token_budget": budget,
-        # Room for the draft slots, or less than that.
+        # With room for the slots of drafts.
         "input_budget": budget + int(rng.integers(0, 80)) if rng.random() < 0.3 else None,
         "max_seqs": _log_uniform(rng, 1 if rng.random() < 0.2 else 6, 48),
         "max_model_len": max_model_len,

@@ -141,3 +141,20 @@ def test_prefix_keys_are_equal_for_equal_blocks_behind_equal_blocks() -> None:
     assert keys.of([1, 2, 3]) == []
     keys.forget()
     assert keys.of([1, 2, 3, 4]) == [4]
+
+
+def test_requests_of_one_moment_do_not_push_one_another_out_for_ever() -> None:
+    """Equals under the priority policy are told apart by who came first, where vLLM would go in circles."""
+    settings = SchedulerSettings(token_budget=3, max_seqs=2, max_model_len=17, num_kv_blocks=5, block_size=5,
+                                 long_prefill_token_threshold=2, priority=True, reserve_full_isl=False)
+    bare = StepCost.linear(fixed_ns=1000.0, token_ns=10.0)
+    engine = SimulatedEngine(VirtualClock(), settings, bare)
+
+    async def answer(number: int, input_len: int, output_len: int) -> int:
+        request = GenerateRequest(number, [11] * input_len, output_len)
+        return sum([event.num_tokens async for event in engine.generate(request)])
+
+    async def both() -> list[int]:
+        return await asyncio.wait_for(asyncio.gather(answer(0, 8, 8), answer(1, 1, 16)), timeout=60)
+
+    assert run_on(engine, both()) == [8, 16]
