@@ -30,7 +30,8 @@ class Knobs:
     def __post_init__(self) -> None:
         if self.token_budget < 1 or self.max_seqs < 1 or self.long_prefill_token_threshold < 0:
             raise UsageError(f"token budget and active sequences must be at least 1, the long-prefill "
-                             f"threshold at least 0; got {self}")
+                             f"threshold at least 0; got {self.token_budget}, {self.max_seqs} and "
+                             f"{self.long_prefill_token_threshold}")
         if self.token_budget < self.max_seqs:
             raise UsageError(
                 f"a token budget of {self.token_budget} is below {self.max_seqs} active sequences: running "
