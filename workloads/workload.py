@@ -4,17 +4,23 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, Field, StringConstraints, ValidationError, model_validator
 
+from workloads.arrival_processes import ArrivalProcess
+from workloads.conversations import Conversation, SharedPrefix
 from workloads.errors import UsageError
 from workloads.length_file import MAX_TOKENS
 from workloads.lengths import Fixed, Lengths, Tokens, Uniform
+from workloads.reuse import PromptReuse
+from workloads.tenants import Tenant
+from workloads.traces.source import TraceSource
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_LATER = ("arrivals", "draws", "reuse", "traces", "tenants")
 
 
 class Component(BaseModel, frozen=True, extra="forbid"):
@@ -27,6 +33,12 @@ class Component(BaseModel, frozen=True, extra="forbid"):
     """Prompt lengths, in tokens as the engine sees them (no template and no BOS is added)."""
     output: Lengths
     """Answer lengths in tokens; the engine generates exactly as many."""
+    prefix: SharedPrefix | None = None
+    """A beginning that its prompts share; it comes before `input`."""
+    conversation: Conversation | None = None
+    """Whether its requests are turns of conversations; `input` is then what each turn adds."""
+    tenant: Text | None = None
+    """Whose requests these are; one of the workload's `tenants`."""
 
     def longest(self) -> int:
         """Prompt plus answer of the largest request it can ask for, in tokens."""
@@ -53,6 +65,17 @@ class Workload(BaseModel, frozen=True, extra="forbid"):
     """Length of the measured part of one run."""
     warmup_seconds: NotNegative
     """Length of the part before it, whose requests are left out of every statistic."""
+    arrivals: ArrivalProcess | None = None
+    """How requests come; left out, as `burstiness` says."""
+    draws: Literal["independent", "stratified"] = "independent"
+    """Stratified lengths and arrivals follow their distributions in every thousand requests, not only in
+    the long run."""
+    reuse: PromptReuse | None = None
+    """What prompts share with earlier ones, where that was fitted to a trace."""
+    traces: tuple[TraceSource, ...] = ()
+    """Traces to replay, merged where there are several; instead of `components`."""
+    tenants: dict[Text, Tenant] = Field(default_factory=dict)
+    """Classes of users with promises of their own, by name."""
 
     @model_validator(mode="after")
     def _check_components(self) -> Self:
@@ -96,11 +119,15 @@ class Workload(BaseModel, frozen=True, extra="forbid"):
     def digest(self) -> str:
         """SHA-256 (64 hex digits) of everything but name and description.
 
-        A length file counts by the lengths in it, not by where it lies.
+        A length file counts by the lengths in it, not by where it lies. What a workload does not use
+        leaves its digest as it was before there was such a thing.
         """
-        content = self.model_dump(mode="json", exclude={"name", "description", "components"})
+        content = self.model_dump(mode="json", exclude={"name", "description", "components", *_LATER})
+        content |= {name: self.model_dump(mode="json", include={name})[name] for name in _LATER
+                    if getattr(self, name) not in (None, "independent", (), {})}
         content["components"] = [
-            {"name": c.name, "weight": c.weight, "input": c.input.content(), "output": c.output.content()}
+            {"name": c.name, "weight": c.weight, "input": c.input.content(), "output": c.output.content(),
+             **c.model_dump(mode="json", include={"prefix", "conversation", "tenant"}, exclude_none=True)}
             for c in self.components
         ]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
