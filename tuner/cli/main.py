@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from tuner.cli import bench, calibrate, doctor, export, report, run, selfcheck, simulate
+from tuner.cli import bench, calibrate, doctor, export, report, run, selfcheck, simulate, workload
 from tuner.cli.help_groups import BENCH_GROUPS, RUN_GROUPS, SIMULATE_GROUPS, grouped_help
 from workloads.errors import StallfreeError
 
@@ -34,6 +34,7 @@ app.command("run", cls=grouped_help(RUN_GROUPS))(run.run)
 app.command("bench", cls=grouped_help(BENCH_GROUPS))(bench.bench)
 app.command("simulate", cls=grouped_help(SIMULATE_GROUPS))(simulate.simulate)
 app.command("calibrate")(calibrate.calibrate)
+app.add_typer(workload.app, name="workload")
 app.command("report")(report.report)
 app.command("export")(export.export)
 app.command("selfcheck")(selfcheck.selfcheck)

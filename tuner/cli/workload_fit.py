@@ -1,0 +1,5 @@
+"""`tune workload fit`."""
+
+
+def fit() -> None:
+    """To be written."""

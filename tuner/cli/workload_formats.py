@@ -1,0 +1,5 @@
+"""`tune workload formats`."""
+
+
+def formats() -> None:
+    """To be written."""

@@ -1,0 +1,5 @@
+"""`tune workload make`."""
+
+
+def make() -> None:
+    """To be written."""

@@ -1,0 +1,5 @@
+"""`tune workload show`."""
+
+
+def show() -> None:
+    """To be written."""
