@@ -51,7 +51,8 @@ def read_options(
     return ReadOptions(
         max_model_len=max_model_len, too_long="clip" if clip_long else "reject",
         bad_rows="skip" if skip_bad else "refuse", block_size=block_size,
-        time_unit=cast(Unit | None, time_unit), lengths=cast(Literal["full", "new"] | None, lengths), columns=dict(map(_column, columns or ())), tokenizer=tokenizer,
+        time_unit=cast(Unit | None, time_unit), lengths=cast(Literal["full", "new"] | None, lengths),
+        columns=dict(map(_column, columns or ())), tokenizer=tokenizer,
         window_s=None if window is None else window_seconds(window), rows=rows, seed=seed)
 
 
