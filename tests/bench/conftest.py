@@ -3,17 +3,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
 
 from bench.recorder import RunRecorder
 from bench.run import ClientHealth, Outcome, Run
 from engine_adapter.errors import EngineError
 from engine_adapter.step_log import StepLog
 from workloads import Plan
-
-# No test may depend on the speed of the machine.
-settings.register_profile("any speed", deadline=None)
-settings.load_profile("any speed")
 
 MS = 1_000_000
 Reads = Sequence[tuple[float, int]]
