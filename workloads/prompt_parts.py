@@ -22,7 +22,7 @@ Int8 = npt.NDArray[np.int8]
 UInt64 = npt.NDArray[np.uint64]
 
 _SPECIAL_IDS = 10   # tokenizers keep their special tokens at the lowest ids
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Part(IntEnum):
@@ -142,6 +142,26 @@ def part_tokens(parts: PromptParts, *, seed: int, salt: bytes | str, vocab_size:
     return ids
 
 
+class Origin(IntEnum):
+    """For what keys are told apart that would be equal otherwise."""
+
+    TRACE = 1
+    """Which of several traces a block is of."""
+    PIECE = 2
+    """Which piece of a larger block it is."""
+    ROUND = 3
+    """For the how manieth time the trace is played."""
+
+
+def mixed64(values: Int64, origin: Origin, number: int) -> Int64:
+    """Other 64-bit numbers for `values`, equal for equal ones; unrelated for every origin and `number`, of
+    which 0 leaves them as they are."""
+    if number == 0:
+        return values
+    salt = mixed(np.array([origin << 32 | number], dtype=np.uint64))
+    return mixed(values.astype(np.uint64) ^ salt).astype(np.int64)
+
+
 def _drawn(label: str, salt: bytes, count: int, lowest: int, vocab_size: int) -> Int64:
     key = hashlib.sha256(label.encode() + salt).digest()
     rng = np.random.Generator(np.random.PCG64(int.from_bytes(key, "little")))
@@ -151,14 +171,14 @@ def _drawn(label: str, salt: bytes, count: int, lowest: int, vocab_size: int) ->
 def _block_tokens(keys: Int64, within: Int64, seed: int, salt: bytes, lowest: int, vocab_size: int) -> Int64:
     # Counter-based, as blocks of 16 tokens are too many for a generator each.
     base = np.uint64(int.from_bytes(hashlib.sha256(f"{seed}:block:".encode() + salt).digest()[:8], "little"))
-    of_key = _mixed(keys.astype(np.uint64) ^ base)
-    mixed = _mixed(of_key + within.astype(np.uint64) * _GOLDEN)
-    return (mixed % np.uint64(vocab_size - lowest)).astype(np.int64) + lowest
+    of_key = mixed(keys.astype(np.uint64) ^ base)
+    drawn = mixed(of_key + within.astype(np.uint64) * GOLDEN)
+    return (drawn % np.uint64(vocab_size - lowest)).astype(np.int64) + lowest
 
 
-def _mixed(values: UInt64) -> UInt64:
+def mixed(values: UInt64) -> UInt64:
     """The finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable generators, OOPSLA'14)."""
-    values = (values + _GOLDEN).astype(np.uint64)
+    values = (values + GOLDEN).astype(np.uint64)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, cast
 import typer
 
 from workloads import UsageError
-from workloads.traces.options import ReadOptions
+from workloads.traces.options import ReadOptions, window_seconds
 from workloads.traces.options import TimeUnit as Unit
 
 Format = Annotated[str | None, typer.Option(
@@ -34,9 +34,6 @@ Window = Annotated[str | None, typer.Option(
     "10m..20m.")]
 Rows = Annotated[int | None, typer.Option("--rows", help="Only the first so many rows.", min=1)]
 
-_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
 def read_options(
     *, time_unit: str | None = None, block_size: int | None = None, lengths: str | None = None,
     columns: list[str] | None = None, tokenizer: str | None = None, max_model_len: int | None = None,
@@ -52,29 +49,13 @@ def read_options(
         max_model_len=max_model_len, too_long="clip" if clip_long else "reject",
         bad_rows="skip" if skip_bad else "refuse", block_size=block_size,
         time_unit=cast(Unit | None, time_unit), lengths=cast(Literal["full", "new"] | None, lengths),
-        columns=dict(map(_column, columns or ())), tokenizer=tokenizer,
+        columns=column_names(columns), tokenizer=tokenizer,
         window_s=None if window is None else window_seconds(window), rows=rows, seed=seed)
 
 
-def window_seconds(text: str) -> tuple[float, float]:
-    """The seconds of FROM..TO, each a number with s, m, h or d or without a unit; TO may be left out."""
-    first, dots, last = text.partition("..")
-    try:
-        begin = _seconds(first) if first.strip() else 0.0
-        end = _seconds(last) if last.strip() else float("inf")
-    except ValueError:
-        begin, end = 0.0, -1.0
-    if not dots or not 0 <= begin < end:
-        raise UsageError(f"--window {text[:40]!r} is not FROM..TO in seconds, as in 600..1200 or 10m..20m")
-    return begin, end
-
-
-def _seconds(text: str) -> float:
-    text = text.strip()
-    unit = text[-1:] if text[-1:].isalpha() else ""
-    if unit not in _UNITS:
-        raise ValueError(unit)
-    return float(text[:len(text) - len(unit)]) * _UNITS[unit]
+def column_names(pairs: list[str] | None) -> dict[str, str]:
+    """Their names by ours; UsageError for what is no pair."""
+    return dict(map(_column, pairs or ()))
 
 
 def _column(pair: str) -> tuple[str, str]:

@@ -37,6 +37,9 @@ class RawRows:
     turn: Int64 | None = None
     think_ns: Int64 | None = None
     prefix_group: Int64 | None = None
+    """Any number for each group, -1 for none."""
+    prefix_len: Int64 | None = None
+    """Tokens of the group's prefix; the first row of a group counts."""
     blocks: PromptBlocks | None = None
     tenant_names: tuple[str, ...] = field(default=("",))
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -57,9 +57,9 @@ class Trace:
 
     def __post_init__(self) -> None:
         for name, dtype in (("arrival_ns", "<i8"), ("input_len", "<i4"), ("output_len", "<i4")):
-            object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=dtype))
+            object.__setattr__(self, name, _whole(name, getattr(self, name), dtype))
         for name, (dtype, default) in _DEFAULTS.items():
-            column = np.asarray(getattr(self, name), dtype=dtype)
+            column = _whole(name, getattr(self, name), dtype)
             object.__setattr__(self, name, column if len(column) else np.full(len(self), default, dtype))
         object.__setattr__(self, "prefix_lens", np.asarray(self.prefix_lens, dtype="<i4"))
         if any(len(getattr(self, name)) != len(self) for name in ("output_len", *_DEFAULTS)):
@@ -89,11 +89,33 @@ class Trace:
         """Requests per second, rows over span; None without times or where all came at once."""
         return len(self) / (self.span_ns / 1e9) if self.span_ns else None
 
+    @property
+    def left_out(self) -> str:
+        """Which rows of the file are missing or changed, in one sentence; "" where none is."""
+        reasons = ", ".join(f"{count} {why}" for why, count in self.rejected.items() if count)
+        clipped = f"{self.clipped} requests were cut to fit" if self.clipped else ""
+        missing = f"{sum(self.rejected.values())} rows were left out ({reasons})" if reasons else ""
+        told = " and ".join(filter(None, (missing, clipped)))
+        return f"of the trace {self.name} {told}" if told else ""
+
+    def facts(self) -> dict[str, Any]:
+        """What a run must know of the trace that it replays, JSON-able."""
+        return {"name": self.name, "rows": len(self), "rejected": dict(self.rejected),
+                "clipped": self.clipped}
+
     def take(self, rows: npt.NDArray[np.integer]) -> Self:
         """These rows, in this order (ascending, or arrival times would run backwards)."""
         columns = {name: getattr(self, name)[rows] for name in ("input_len", "output_len", *_DEFAULTS)}
         return replace(self, **columns, arrival_ns=self.arrival_ns[rows] if self.timed else self.arrival_ns,
                        blocks=None if self.blocks is None else self.blocks.take(rows))
+
+    def of_used_tenants(self) -> Self:
+        """The same without tenants that have no request."""
+        used = np.unique(self.tenant)
+        if len(used) == len(self.tenant_names):
+            return self
+        return replace(self, tenant=np.searchsorted(used, self.tenant).astype(np.int16),
+                       tenant_names=tuple(self.tenant_names[number] for number in used.tolist()))
 
     @classmethod
     def joined(cls, pieces: Sequence[Self]) -> Self:
@@ -111,3 +133,17 @@ class Trace:
             offset = np.concatenate([[0], *(b.offset[1:] + e for b, e in zip(blocks, ends, strict=False))])
             joined_blocks = PromptBlocks(blocks[0].size, np.concatenate([b.keys for b in blocks]), offset)
         return replace(pieces[-1], **columns, blocks=joined_blocks)
+
+
+def component_names(trace: Trace) -> tuple[str, ...]:
+    """A name for each of the trace's tenants."""
+    return tuple(name or "trace" for name in trace.tenant_names)
+
+
+def _whole(name: str, column: npt.ArrayLike, dtype: str) -> npt.NDArray[Any]:
+    """`column` as these whole numbers; ValueError where they would be others."""
+    found = np.asarray(column)
+    limits = np.iinfo(dtype)
+    if len(found) and not (limits.min <= found.min() and found.max() <= limits.max):
+        raise ValueError(f"{name} holds numbers beyond {limits.bits} bits")
+    return found.astype(dtype, copy=False)
