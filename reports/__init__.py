@@ -18,12 +18,16 @@ if TYPE_CHECKING:
     from reports.study import Judgement, Study
     from reports.study_file import judgement_from, load_study
     from reports.terminal import run_screen, study_screen
+    from reports.workload_report import workload_document, write_workload_report
+    from reports.workload_tables import Traffic
+    from reports.workload_terminal import workload_screen
 
 __all__ = [
     "FORMATS",
     "Judgement",
     "RunView",
     "Study",
+    "Traffic",
     "capacity_screen",
     "imported_screen",
     "judgement_from",
@@ -35,7 +39,10 @@ __all__ = [
     "run_screen",
     "study_screen",
     "view_run",
+    "workload_document",
+    "workload_screen",
     "write_report",
+    "write_workload_report",
 ]
 
 _HOME = {
@@ -43,6 +50,8 @@ _HOME = {
     "RunView": "run_view", "load_view": "run_view", "view_run": "run_view",
     "Judgement": "study", "Study": "study", "judgement_from": "study_file", "load_study": "study_file",
     "capacity_screen": "capacity_terminal", "load_capacity": "capacity_file",
+    "Traffic": "workload_tables", "workload_document": "workload_report",
+    "write_workload_report": "workload_report", "workload_screen": "workload_terminal",
     "imported_screen": "imported_terminal", "run_screen": "terminal", "study_screen": "terminal",
 }
 
