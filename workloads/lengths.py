@@ -8,6 +8,7 @@ of a shorter one and a row's draw does not depend on the rows around it.
 import hashlib
 import math
 from abc import ABC, abstractmethod
+from itertools import pairwise
 from pathlib import Path
 from statistics import NormalDist
 from typing import Annotated, Any, Literal, Self
@@ -28,7 +29,7 @@ _SMALLEST_PROBABILITY = 2.0**-60   # the normal quantile is infinite at 0 and at
 _LARGEST_PROBABILITY = 1.0 - 2.0**-53
 
 
-class _Distribution(BaseModel, ABC, frozen=True, extra="forbid"):
+class Distribution(BaseModel, ABC, frozen=True, extra="forbid"):
     """What every length distribution answers. All lengths are whole tokens, at least 1."""
 
     @abstractmethod
@@ -56,7 +57,7 @@ class _Distribution(BaseModel, ABC, frozen=True, extra="forbid"):
         return self.model_dump(mode="json")
 
 
-class Fixed(_Distribution, frozen=True):
+class Fixed(Distribution, frozen=True):
     """Always `tokens`."""
 
     kind: Literal["fixed"] = "fixed"
@@ -72,7 +73,7 @@ class Fixed(_Distribution, frozen=True):
         return f"{self.tokens} tokens"
 
 
-class _Bounded(_Distribution, frozen=True):
+class _Bounded(Distribution, frozen=True):
     """A distribution between `low` and `high`, both included."""
 
     low: Tokens
@@ -132,7 +133,7 @@ class LogNormal(_Bounded, frozen=True):
                 f"within {self.low}..{self.high} tokens")
 
 
-class FromFile(_Distribution, frozen=True):
+class FromFile(Distribution, frozen=True):
     """The lengths of a file, each equally likely, drawn with replacement.
 
     The file is read once, when the object is made: a text file of one whole number a line, or a
@@ -147,7 +148,9 @@ class FromFile(_Distribution, frozen=True):
 
     def model_post_init(self, context: Any, /) -> None:
         folder = context.get("folder", Path()) if isinstance(context, dict) else Path()
-        self._sorted.extend(sorted(read_lengths(folder / self.path, self.column)))
+        # Of the workload that a study saves, it is read again from anywhere.
+        self.__dict__["path"] = (folder / self.path).absolute()
+        self._sorted.extend(sorted(read_lengths(self.path, self.column)))
 
     def quantile(self, probabilities: Float64) -> Int64:
         count = len(self._sorted)
@@ -169,5 +172,50 @@ class FromFile(_Distribution, frozen=True):
         return f"{len(self._sorted)} lengths of {self.path.name}, {low}..{high} tokens"
 
 
-Lengths = Annotated[Fixed | Uniform | LogNormal | FromFile, Field(discriminator="kind")]
+class Quantiles(Distribution, frozen=True):
+    """A table of quantiles, straight lines between them, rounded to whole tokens.
+
+    `at` are probabilities from 0 to 1 that never decrease, `tokens` the length at each, fractions allowed:
+    a length that many requests share lies between half a token less and half a token more. Equal
+    probabilities make a jump.
+    """
+
+    kind: Literal["quantiles"] = "quantiles"
+    at: Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(min_length=2, max_length=1000)]
+    tokens: tuple[Annotated[float, Field(ge=0.5, lt=MAX_TOKENS + 0.5)], ...]
+
+    @model_validator(mode="after")
+    def _check_table(self) -> Self:
+        if len(self.at) != len(self.tokens):
+            raise ValueError(f"`at` has {len(self.at)} numbers and `tokens` {len(self.tokens)}: one each")
+        if self.at[0] != 0 or self.at[-1] != 1:
+            raise ValueError(f"`at` goes from 0 to 1, not from {self.at[0]:g} to {self.at[-1]:g}")
+        for name in ("at", "tokens"):
+            values: tuple[float, ...] = getattr(self, name)
+            if any(later < value for value, later in pairwise(values)):
+                raise ValueError(f"the numbers of `{name}` must never decrease")
+        return self
+
+    def quantile(self, probabilities: Float64) -> Int64:
+        at, tokens = np.array(self.at), np.array(self.tokens)
+        # The last point at or below each probability; the jump at equal ones is behind it.
+        left = np.clip(np.searchsorted(at, probabilities, side="right") - 1, 0, len(at) - 2)
+        widths = at[left + 1] - at[left]
+        parts = (probabilities - at[left]) / np.where(widths > 0, widths, 1.0)
+        lengths = tokens[left] + parts * (tokens[left + 1] - tokens[left])
+        low, high = self.bounds()
+        return np.asarray(np.clip(np.rint(lengths), low, high), dtype=np.int64)
+
+    def bounds(self) -> tuple[int, int]:
+        # Half a token is the edge between two lengths: of the table's ends it belongs to the one within.
+        low = math.floor(self.tokens[0] + 0.5)
+        return low, max(low, math.ceil(self.tokens[-1] - 0.5))
+
+    def describe(self) -> str:
+        low, high = self.bounds()
+        median = int(self.quantile(np.array([0.5]))[0])
+        return f"a table of {len(self.at)} quantiles, median {median}, within {low}..{high} tokens"
+
+
+Lengths = Annotated[Fixed | Uniform | LogNormal | FromFile | Quantiles, Field(discriminator="kind")]
 """A field of this type takes any of the distributions and tells them apart by `kind`."""
