@@ -26,6 +26,7 @@ def plan_lines(config: StudyConfig, directory: Path, *, can_search: bool = True)
         f"{load.longest_prompt}), answers of {load.mean_output_len:.0f}",
         *(f"           {share:4.0%} {c.name}: {c.input.describe()} in, {c.output.describe()} out"
           for c, share in zip(load.components, load.shares, strict=True)),
+        *([f"warning    {load.trace.left_out}"] if load.trace is not None and load.trace.left_out else []),
         f"SLO        {parse_slo(config.slo)} (decode deadline {config.decode_deadline_ms:g} ms)",
         *(_search(config) if can_search else _capacity(config)),
         f"output     {directory}",

@@ -59,7 +59,7 @@ class StudyConfig:
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return values | {"workload": self.workload.model_dump(mode="json"), "slo": list(self.slo),
+        return values | {"workload": self.workload.saved(), "slo": list(self.slo),
                          "launch": None if self.launch is None else self.launch.as_dict()}
 
     @classmethod

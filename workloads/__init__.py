@@ -1,8 +1,9 @@
 """What is asked of an engine: workloads, arrival processes, and the plans drawn from them."""
 
+from workloads.arrival_processes import ArrivalProcess
 from workloads.arrivals import arrival_offsets_ns
 from workloads.errors import EvidenceError, StallfreeError, UsageError
-from workloads.lengths import Fixed, FromFile, Lengths, LogNormal, Uniform
+from workloads.lengths import Fixed, FromFile, Lengths, LogNormal, Quantiles, Uniform
 from workloads.loading import PRESETS, load_workload
 from workloads.plan import Plan
 from workloads.planning import build_plan
@@ -11,6 +12,7 @@ from workloads.workload import Component, Workload
 
 __all__ = [
     "PRESETS",
+    "ArrivalProcess",
     "Component",
     "EvidenceError",
     "Fixed",
@@ -18,6 +20,7 @@ __all__ = [
     "Lengths",
     "LogNormal",
     "Plan",
+    "Quantiles",
     "RateProfile",
     "Stage",
     "StallfreeError",

@@ -4,9 +4,11 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
-from typing import Annotated, Literal, Self
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Field, StringConstraints, ValidationError, model_validator
+import numpy as np
+from pydantic import BaseModel, Field, PrivateAttr, StringConstraints, ValidationError, model_validator
 
 from workloads.arrival_processes import ArrivalProcess
 from workloads.conversations import Conversation, SharedPrefix
@@ -14,8 +16,10 @@ from workloads.errors import UsageError
 from workloads.length_file import MAX_TOKENS
 from workloads.lengths import Fixed, Lengths, Tokens, Uniform
 from workloads.reuse import PromptReuse
-from workloads.tenants import Tenant
-from workloads.traces.source import TraceSource
+from workloads.tenants import Tenant, TenantName
+from workloads.traces.recorded import Recorded
+from workloads.traces.source import TraceSource, load_sources, trace_digest
+from workloads.traces.trace import Trace, component_names
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -41,8 +45,36 @@ class Component(BaseModel, frozen=True, extra="forbid"):
     """Whose requests these are; one of the workload's `tenants`."""
 
     def longest(self) -> int:
-        """Prompt plus answer of the largest request it can ask for, in tokens."""
-        return self.input.bounds()[1] + self.output.bounds()[1]
+        """Prompt plus answer of the largest request it can ask for, in tokens; of a conversation, of the
+        largest first turn."""
+        return self.longest_prompt() + self.output.bounds()[1]
+
+    def longest_prompt(self) -> int:
+        """The longest prompt, its prefix included; of a conversation, of a first turn."""
+        return (self.prefix.tokens.bounds()[1] if self.prefix else 0) + self.input.bounds()[1]
+
+
+class RecordedComponent(Component, frozen=True):
+    """The requests of one tenant of a trace."""
+
+    longest_request: int
+
+    def longest(self) -> int:
+        return self.longest_request
+
+
+def recorded_components(trace: Trace, *, with_tenants: bool) -> tuple[RecordedComponent, ...]:
+    """One for each tenant of `trace`, each of which has requests, in their order."""
+    total = trace.input_len.astype(np.int64) + trace.output_len
+    components = []
+    for number, name in enumerate(component_names(trace)):
+        rows = trace.tenant == number
+        components.append(RecordedComponent.model_construct(
+            name=name, weight=float(rows.sum()), input=Recorded.of(trace.input_len[rows]),
+            output=Recorded.of(trace.output_len[rows]), prefix=None, conversation=None,
+            tenant=(trace.tenant_names[number] or None) if with_tenants else None,
+            longest_request=int(total[rows].max())))
+    return tuple(components)
 
 
 class Workload(BaseModel, frozen=True, extra="forbid"):
@@ -50,11 +82,13 @@ class Workload(BaseModel, frozen=True, extra="forbid"):
 
     name: Text
     description: str
-    components: Annotated[tuple[Component, ...], Field(min_length=1)]
+    components: tuple[Component, ...] = ()
+    """At least one; of `traces` they are made: one for each tenant."""
     burstiness: Annotated[float, Field(gt=0)] = 1.0
     """Shape of the gamma distribution of the gaps between arrivals, as in vLLM: 1 is Poisson,
     less is burstier, infinity is a constant gap."""
-    max_model_len: Tokens
+    max_model_len: Tokens = None   # type: ignore[assignment]  # of traces; see model_post_init
+    """Most tokens of a prompt and its answer; left out beside `traces`, those of their longest request."""
     slo: tuple[Text, ...]
     """Objectives such as `tbt:p99<=100ms`; all must hold."""
     decode_deadline_ms: Positive
@@ -73,12 +107,40 @@ class Workload(BaseModel, frozen=True, extra="forbid"):
     reuse: PromptReuse | None = None
     """What prompts share with earlier ones, where that was fitted to a trace."""
     traces: tuple[TraceSource, ...] = ()
-    """Traces to replay, merged where there are several; instead of `components`."""
-    tenants: dict[Text, Tenant] = Field(default_factory=dict)
+    """Traces to replay, merged where there are several; in place of `components`."""
+    tenants: dict[TenantName, Tenant] = Field(default_factory=dict)
     """Classes of users with promises of their own, by name."""
+    recorded_rate_rps: Positive | None = None
+    """Requests per second of the trace that this was fitted to: the rate where none is given."""
+    recorded_span_s: Positive | None = None
+    """How long that trace is."""
+
+    _trace: list[Trace] = PrivateAttr(default_factory=list)
+
+    def model_post_init(self, context: Any, /) -> None:
+        if not self.traces:
+            return
+        if self.components:
+            raise ValueError("a workload has either components or traces: leave one out")
+        folder = context.get("folder", Path()) if isinstance(context, dict) else Path()
+        self.__dict__["traces"] = tuple(source.at(folder) for source in self.traces)
+        trace = load_sources(self.traces, self.max_model_len)
+        self._trace.append(trace)
+        of_trace = recorded_components(trace, with_tenants=bool(self.tenants))
+        self.__dict__["components"] = of_trace   # frozen for everybody else
+        self.__dict__["max_model_len"] = self.max_model_len or max(c.longest() for c in of_trace)
+
+    @property
+    def trace(self) -> Trace | None:
+        """What is replayed; None for a workload that is drawn."""
+        return self._trace[0] if self._trace else None
 
     @model_validator(mode="after")
     def _check_components(self) -> Self:
+        if not self.components:
+            raise ValueError("it has no components: say with `components` or `traces` what is sent")
+        if self.max_model_len is None:
+            raise ValueError("max_model_len is missing: the most tokens of a prompt and its answer")
         names = [c.name for c in self.components]
         if len(set(names)) < len(names):
             raise ValueError(f"component names must differ; got {', '.join(names)}")
@@ -89,6 +151,39 @@ class Workload(BaseModel, frozen=True, extra="forbid"):
                     f"answer, more than max_model_len {self.max_model_len}: lower its lengths or raise that"
                 )
         return self
+
+    @model_validator(mode="after")
+    def _check_arrivals_and_reuse(self) -> Self:
+        if self.arrivals is not None and self.burstiness != 1:
+            raise ValueError("burstiness describes arrivals too: give either burstiness or arrivals")
+        shared = bool(self.traces) or any(c.prefix or c.conversation for c in self.components)
+        if self.reuse is not None and shared:
+            raise ValueError("reuse says what all prompts share: leave out either it or the prefixes, "
+                             "conversations and traces")
+        return self
+
+    @model_validator(mode="after")
+    def _check_tenants(self) -> Self:
+        of_components = {c.tenant for c in self.components if c.tenant is not None}
+        known = ", ".join(self.tenants) or "there are none"
+        for name in sorted(of_components - set(self.tenants)):
+            raise ValueError(f"unknown tenant {name!r} of a component; tenants: {known}")
+        for name in self.tenants:
+            if name not in of_components:
+                raise ValueError(f"tenant {name!r} has no component: give one `tenant: {name}`, or leave "
+                                 f"the tenant out")
+        return self
+
+    @property
+    def objectives(self) -> tuple[str, ...]:
+        """All that is promised: `slo`, then each tenant's objectives as `chat/tbt:p99<=100ms`."""
+        of_tenants = (f"{name}/{text}" for name, tenant in self.tenants.items() for text in tenant.slo)
+        return (*self.slo, *of_tenants)
+
+    @property
+    def component_tenants(self) -> tuple[str, ...]:
+        """The tenant of each component, "" for none; empty where there are no tenants."""
+        return tuple(c.tenant or "" for c in self.components) if self.tenants else ()
 
     @property
     def shares(self) -> tuple[float, ...]:
@@ -109,11 +204,15 @@ class Workload(BaseModel, frozen=True, extra="forbid"):
     @property
     def longest_prompt(self) -> int:
         """The longest prompt that can be drawn, in tokens."""
-        return max(c.input.bounds()[1] for c in self.components)
+        if any(c.conversation for c in self.components):
+            return self.max_model_len - 1   # of a late turn; conversations end before one that would not fit
+        return max(c.longest_prompt() for c in self.components)
 
     @property
     def longest_request(self) -> int:
         """Prompt plus answer of the largest request that can be drawn, in tokens."""
+        if any(c.conversation for c in self.components):
+            return self.max_model_len
         return max(c.longest() for c in self.components)
 
     def digest(self) -> str:
@@ -122,15 +221,40 @@ class Workload(BaseModel, frozen=True, extra="forbid"):
         A length file counts by the lengths in it, not by where it lies. What a workload does not use
         leaves its digest as it was before there was such a thing.
         """
-        content = self.model_dump(mode="json", exclude={"name", "description", "components", *_LATER})
+        content = self.model_dump(mode="json", exclude={
+            "name", "description", "components", "recorded_rate_rps", "recorded_span_s", *_LATER})
         content |= {name: self.model_dump(mode="json", include={name})[name] for name in _LATER
-                    if getattr(self, name) not in (None, "independent", (), {})}
+                    if name != "traces" and self._says(name)}
+        if self._trace:
+            content["trace"] = trace_digest(self._trace[0])
         content["components"] = [
             {"name": c.name, "weight": c.weight, "input": c.input.content(), "output": c.output.content(),
              **c.model_dump(mode="json", include={"prefix", "conversation", "tenant"}, exclude_none=True)}
             for c in self.components
         ]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def saved(self) -> dict[str, Any]:
+        """Plain values that make an equal workload again: of traces the files, not their rows."""
+        left_out = {name for name in _LATER if not self._says(name)}
+        if self._trace:
+            left_out.add("components")
+        return self.model_dump(mode="json", exclude=left_out, exclude_none=True)
+
+    def _says(self, field: str) -> bool:
+        return getattr(self, field) not in (None, "independent", (), {})
+
+    @classmethod
+    def of_trace(cls, source: TraceSource, *, max_model_len: int | None = None) -> Self:
+        """A workload that replays one trace, without objectives. UsageError where it cannot be read."""
+        name = source.path.name
+        longest = {} if max_model_len is None else {"max_model_len": max_model_len}
+        try:
+            return cls.model_validate({
+                "name": name, "description": f"the requests of {name}", "traces": (source,), "slo": (),
+                "decode_deadline_ms": 50.0, "run_seconds": 60.0, "warmup_seconds": 10.0, **longest})
+        except ValidationError as error:
+            raise UsageError(f"{name}: {first_problem(error)}") from error
 
     @classmethod
     def from_lengths(

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tuner.cli import engine_options as options
+from tuner.cli import replay_options as replay
 from tuner.cli import server_options as servers
 
 if TYPE_CHECKING:
@@ -24,6 +25,17 @@ def bench(
         "--output-len", "--random-output-len", help="Tokens of every answer. Default 128.")] = None,
     random_range_ratio: Annotated[float | None, typer.Option(
         "--random-range-ratio", help="Spread both lengths evenly over this share around them.")] = None,
+    trace: replay.TraceFile = None,
+    trace_format: replay.TraceFormat = None,
+    trace_time_scale: replay.TraceTimeScale = None,
+    trace_time_unit: replay.TraceTimeUnit = None,
+    trace_window: replay.TraceWindow = None,
+    trace_block_size: replay.TraceBlockSize = None,
+    trace_column: replay.TraceColumns = None,
+    scale_lengths: replay.ScaleLengths = None,
+    spread_ticks: replay.SpreadTicks = None,
+    clip_long: replay.ClipLong = None,
+    skip_bad_rows: replay.SkipBadRows = None,
     request_rate: Annotated[float | None, typer.Option(
         help="Requests/s; inf sends all at once, the default for lengths with --num-prompts.")] = None,
     num_prompts: Annotated[int | None, typer.Option(help="Requests to measure.")] = None,
@@ -124,10 +136,12 @@ def bench(
     that ends early is kept and marked. Exit codes: 0 done, 1 an SLO given with --slo is missed,
     3 the engine failed or the run is invalid, 64 wrong usage, 130 interrupted.
     """
+    asked_of_trace = dict(locals())
     from pathlib import Path
 
     from tuner.cli import bench_options as flags
     from tuner.cli.load_options import LoadAsked, last_send_s, plan_of
+    from tuner.cli.replay_options import trace_workload
     from tuner.cli.server_options import target_from_options
     from tuner.cli.source_options import engine_source
     from tuner.knobs_asked import KnobsAsked
@@ -137,7 +151,8 @@ def bench(
 
     if fluidity is False and prefill_curve is not None:
         raise UsageError("--prefill-curve and --no-fluidity contradict each other: leave one out")
-    load = flags.workload_of(preset, workload, input_len, output_len, random_range_ratio)
+    load = flags.workload_of(preset, workload, input_len, output_len, random_range_ratio, trace_workload(
+        trace, asked_of_trace, tokenizer=tokenizer, max_model_len=max_model_len))
     asked = LoadAsked(
         rate=request_rate, num_prompts=num_prompts, duration=duration, num_warmups=num_warmups,
         burstiness=burstiness, seed=seed, max_concurrency=max_concurrency, stages=stages,

@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 from bench import GoodputRules
-from tuner.slo import Slo, parse_slo
+from tuner.slo import Slo, check_tenants, parse_slo
 from workloads import UsageError, Workload, load_workload
 
 _NEED_CURVE = ("fluidity", "stall", "stalled_requests")
@@ -16,12 +16,14 @@ _INPUT_LEN, _OUTPUT_LEN = 1024, 128
 
 
 def workload_of(preset: str | None, file: str | None, input_len: int | None, output_len: int | None,
-                range_ratio: float | None) -> Workload:
-    """The workload of exactly one of: a preset, a file, lengths; UsageError otherwise."""
+                range_ratio: float | None, trace: Workload | None = None) -> Workload:
+    """The workload of exactly one of: a preset, a file, lengths, a trace; UsageError otherwise."""
     by_lengths = not (input_len is None and output_len is None and range_ratio is None)
-    if (preset is not None) + (file is not None) + by_lengths != 1:
-        raise UsageError("say what to send with exactly one of --preset NAME, --workload FILE, or "
-                         "--input-len and --output-len")
+    if (preset is not None) + (file is not None) + by_lengths + (trace is not None) != 1:
+        raise UsageError("say what to send with exactly one of --preset NAME, --workload FILE, --trace FILE, "
+                         "or --input-len and --output-len")
+    if trace is not None:
+        return trace
     if by_lengths:
         return Workload.from_lengths(
             _INPUT_LEN if input_len is None else input_len,
@@ -35,14 +37,15 @@ def slo_of(texts: list[str] | None, workload: Workload, *, fluidity: bool,
 
     UsageError for one that was asked for and that a flag makes impossible to judge.
     """
-    if not (texts or workload.slo):
+    if not (texts or workload.objectives):
         return None
-    slo = parse_slo(texts or workload.slo)
+    slo = check_tenants(parse_slo(texts or workload.objectives), workload)
+    has_rules = goodput is not None or any(tenant.goodput for tenant in workload.tenants.values())
     lacking = [
         f"{objective.key} needs {remedy}" for objective in slo.objectives
         for missing, metrics, remedy in (
             (not fluidity, _NEED_CURVE, "deadlines: leave out --no-fluidity"),
-            (goodput is None, ("goodput",), "rules: give --goodput, as in --goodput 'ttft:200 tpot:50'"),
+            (not has_rules, ("goodput",), "rules: give --goodput, as in --goodput 'ttft:200 tpot:50'"),
         ) if missing and objective.metric in metrics
     ]
     if lacking and texts:
@@ -70,7 +73,8 @@ def wants_fluidity(asked: bool | None, *, remote: bool, curve_given: bool, slo: 
         return asked
     if not remote or curve_given or not by_lengths:
         return True
-    objectives = parse_slo(slo or workload.slo).objectives if slo or workload.slo else ()
+    texts = slo or workload.objectives
+    objectives = parse_slo(texts).objectives if texts else ()
     return (rules is not None and rules.needs_deadlines) or any(o.metric in _NEED_CURVE for o in objectives)
 
 

@@ -42,7 +42,8 @@ _OURS = {
 def workload_from_options(preset: str | None, file: str | None) -> Workload:
     """The workload of `--preset` or `--workload`; exactly one of them."""
     if (preset is None) == (file is None):
-        raise UsageError("give the workload as either --preset NAME (try --preset cpu) or --workload FILE")
+        raise UsageError("give the workload as either --preset NAME (try --preset cpu), --workload FILE or "
+                         "--trace FILE")
     return load_workload(preset or file or "")
 
 

@@ -6,6 +6,8 @@ from typing import Any
 from typer.core import TyperCommand
 
 _WORKLOAD = ("preset", "workload")
+_TRACE = ("trace", "trace_format", "trace_time_scale", "trace_time_unit", "trace_window", "trace_block_size",
+          "trace_column", "scale_lengths", "spread_ticks", "clip_long", "skip_bad_rows")
 _SERVER = ("base_url", "host", "port", "backend", "endpoint", "api_key_env", "api_key_file", "header",
            "extra_body", "ignore_eos", "tokenizer", "text_prompts", "ca_file", "insecure", "control_block",
            "server", "server_command", "server_ready_timeout", "request_timeout")
@@ -21,6 +23,7 @@ _WHERE = ("output_dir", "experiment_name")
 
 RUN_GROUPS: Mapping[str, tuple[str, ...]] = {
     "Load": (*_WORKLOAD, "rate", "burstiness", "run_seconds", "seed"),
+    "Trace, in place of a drawn load": _TRACE,
     "Objectives": ("slo", *_DEADLINES),
     "Search": ("token_budget", "max_num_seqs", "long_prefill_token_threshold", "num_trials", "max_minutes",
                "resume", "dry_run"),
@@ -32,6 +35,7 @@ RUN_GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 BENCH_GROUPS: Mapping[str, tuple[str, ...]] = {
     "Load": (*_WORKLOAD, *_LOAD, "ramp_up_strategy", "ramp_up_start_rps", "ramp_up_end_rps", "workers"),
+    "Trace, in place of a drawn load": _TRACE,
     "Server, instead of the embedded engine": _SERVER,
     "Model and engine": ("model", *_KNOBS, "config", *_ENGINE),
     "Objectives": ("slo", "goodput", "fluidity", *_DEADLINES, "prefill_curve"),
@@ -39,6 +43,7 @@ BENCH_GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 SIMULATE_GROUPS: Mapping[str, tuple[str, ...]] = {
     "Load": ("workload", "preset", *_LOAD),
+    "Trace, in place of a drawn load": _TRACE,
     "Machine and model": ("hardware", "model", "list_sheets", "tensor_parallel_size",
                           "pipeline_parallel_size", "dtype", "max_model_len", "num_kv_blocks", "block_size",
                           "gpu_memory_utilization", "enable_prefix_caching", "async_scheduling",
@@ -46,6 +51,20 @@ SIMULATE_GROUPS: Mapping[str, tuple[str, ...]] = {
     "Settings": ("knobs", "policy", *_KNOBS),
     "Objectives": ("slo", "goodput", *_DEADLINES, "prefill_curve"),
     "Output": (*_WHERE, *_RESULT_FILE, "as_json"),
+}
+MAKE_GROUPS: Mapping[str, tuple[str, ...]] = {
+    "Output": ("output", "output_format", "token_ms", "as_json"),
+    "Load": ("request_rate", "num_prompts", "duration", "stages", "burstiness", "seed"),
+    "How a trace is read": ("form", "time_unit", "block_size", "lengths", "column", "tokenizer",
+                            "max_model_len", "clip_long", "skip_bad_rows"),
+    "What is made of it": ("window", "rows", "time_scale", "scale_lengths", "spread_ticks", "keep",
+                           "overlay"),
+}
+SHOW_GROUPS: Mapping[str, tuple[str, ...]] = {
+    "How a trace is read": ("form", "time_unit", "block_size", "lengths", "column", "tokenizer",
+                            "max_model_len", "clip_long", "skip_bad_rows", "window", "rows"),
+    "The plan of a workload": ("request_rate", "duration", "seed"),
+    "Output": ("decode_deadline_ms", "output", "as_json"),
 }
 """Names of parameters by the heading under which they are shown."""
 

@@ -46,11 +46,18 @@ class LoadAsked:
 
 def plan_of(workload: Workload, asked: LoadAsked, *, by_lengths: bool) -> Plan:
     """The requests of the run. Only lengths with a number of prompts go without a rate: all at once,
-    or, under --max-concurrency, one for each that ends."""
+    or, under --max-concurrency, one for each that ends; and traces, whole and at their own times, without a
+    warm-up where no file asks for one (`by_lengths`: there is none)."""
     rate, num_prompts, duration = asked.rate, asked.num_prompts, asked.duration
     num_warmups, burstiness, seed = asked.num_warmups, asked.burstiness, asked.seed
     if num_prompts is not None and duration is not None:
         raise UsageError("give the length of the run as either --num-prompts or --duration")
+    if workload.trace is not None:
+        warmed_up = by_lengths or num_warmups is not None or (rate is not None and math.isinf(rate))
+        return build_plan(
+            workload, rate_rps=rate, profile=asked.profile(), seed=seed, num_prompts=num_prompts,
+            duration_s=duration, num_warmups=num_warmups, burstiness=burstiness,
+            warmup_s=None if warmed_up else workload.warmup_seconds)
     if (profile := asked.profile()) is not None:
         return build_plan(
             workload, profile=profile, seed=seed, num_prompts=num_prompts, duration_s=duration,
@@ -58,6 +65,8 @@ def plan_of(workload: Workload, asked: LoadAsked, *, by_lengths: bool) -> Plan:
             warmup_s=workload.warmup_seconds if num_warmups is None else None)
     if rate is None and asked.max_concurrency is not None and num_prompts is not None:
         rate = math.inf
+    if rate is None:
+        rate = workload.recorded_rate_rps   # of the trace that it was fitted to
     if rate is None and not (by_lengths and num_prompts is not None):
         also = "; or --num-prompts to send so many at once" if by_lengths else ""
         raise UsageError(f"give the load with --request-rate, in requests per second{also}")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner.cli import engine_options as options
+from tuner.cli import replay_options as replay
 from tuner.cli import server_options as servers
 from tuner.cli import simulate_options as simulated
 
@@ -20,6 +21,17 @@ if TYPE_CHECKING:
 def run(
     preset: options.Preset = None,
     workload: options.WorkloadFile = None,
+    trace: replay.TraceFile = None,
+    trace_format: replay.TraceFormat = None,
+    trace_time_scale: replay.TraceTimeScale = None,
+    trace_time_unit: replay.TraceTimeUnit = None,
+    trace_window: replay.TraceWindow = None,
+    trace_block_size: replay.TraceBlockSize = None,
+    trace_column: replay.TraceColumns = None,
+    scale_lengths: replay.ScaleLengths = None,
+    spread_ticks: replay.SpreadTicks = None,
+    clip_long: replay.ClipLong = None,
+    skip_bad_rows: replay.SkipBadRows = None,
     model: options.Model = None,
     slo: Annotated[list[str] | None, typer.Option(
         help="METRIC:STAT<=VALUE, as in --slo 'tbt:p99<=100ms' --slo 'fluidity:p10>=0.9'; all must hold. "

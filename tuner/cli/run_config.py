@@ -8,11 +8,13 @@ from typing import Any
 from engine_adapter.models import resolve_model
 from engine_adapter.vllm_launch import VllmLaunch
 from tuner.cli import engine_options as options
+from tuner.cli.replay_options import FLAGS as TRACE_FLAGS
+from tuner.cli.replay_options import trace_workload
 from tuner.engines import EngineSource
-from tuner.slo import parse_slo
+from tuner.slo import check_tenants, parse_slo
 from tuner.space import parse_choices
 from tuner.study import StudyConfig
-from workloads import UsageError, load_workload
+from workloads import UsageError, Workload, load_workload
 
 _CPU_MINUTES = 7.5
 """The whole tuning on the CPU preset: search and confirmation within eight minutes."""
@@ -23,7 +25,8 @@ _PLAIN = ("decode_deadline_ms", "prefill_slack_ms", "run_seconds", "seed", "burs
 _CHOICES = {"token_budget": "token_budgets", "max_num_seqs": "max_seqs",
             "long_prefill_token_threshold": "thresholds"}
 _HOW_FAR = ("num_trials", "max_minutes", "request_timeout")
-FLAGS = ("preset", "workload", "slo", "rate", *_PLAIN, *_CHOICES, *LAUNCH_FLAGS, *_HOW_FAR)
+FLAGS = ("preset", "workload", "trace", *TRACE_FLAGS, "slo", "rate", *_PLAIN, *_CHOICES, *LAUNCH_FLAGS,
+         *_HOW_FAR)
 
 _LEAST_RATE, _MOST_RATE = 1e-3, 1e5
 _RANGES = {
@@ -45,9 +48,22 @@ def check_numbers(asked: Mapping[str, Any]) -> None:
             raise UsageError(f"{flag} must be between {least:g} and {most:g}, got {value:g}")
 
 
+def workload_asked(asked: Mapping[str, Any]) -> Workload:
+    """What is to be sent: exactly one of a preset, a file and a trace."""
+    given = [name for name in ("preset", "workload", "trace") if asked.get(name) is not None]
+    if given != ["trace"]:
+        if "trace" in given:
+            raise UsageError(f"--trace and --{given[0]} both say what to send: keep one")
+        trace_workload(None, asked)
+        return options.workload_from_options(asked.get("preset"), asked.get("workload"))
+    load = trace_workload(asked["trace"], asked, max_model_len=asked.get("max_model_len"))
+    assert load is not None   # there is a trace
+    return load
+
+
 def config_from_flags(asked: Mapping[str, Any], source: EngineSource) -> StudyConfig:
     """What `tune run` was asked for; refuses what cannot be measured before anything is started."""
-    load = options.workload_from_options(asked.get("preset"), asked.get("workload"))
+    load = workload_asked(asked)
     if not source.can_search and (fixed := [name for name in _CHOICES if name in asked]):
         raise UsageError(f"this server's settings cannot be changed, only its capacity can be found: leave "
                          f"out --{fixed[0].replace('_', '-')}")
@@ -65,7 +81,7 @@ def config_from_flags(asked: Mapping[str, Any], source: EngineSource) -> StudyCo
     minutes = asked.get("max_minutes", _CPU_MINUTES if load.name == "cpu" and source.kind != "sim" else None)
     plain = {name: asked[name] for name in _PLAIN if name in asked}
     return StudyConfig(
-        workload=load, slo=_slo(asked.get("slo") or load.slo), launch=source.launch,
+        workload=load, slo=_slo(asked.get("slo") or load.objectives, load), launch=source.launch,
         rate_rps=asked.get("rate"),
         warmup_seconds=load.warmup_seconds, max_trials=asked.get("num_trials", 12),
         time_budget_s=None if minutes is None else minutes * 60,
@@ -78,7 +94,7 @@ def config_from_flags(asked: Mapping[str, Any], source: EngineSource) -> StudyCo
 def resumed_config(saved: StudyConfig, asked: Mapping[str, Any]) -> StudyConfig:
     """The saved question; flags that are given again must say the same, how far to go may change."""
     differing = [f"--{name.replace('_', '-')}" for name in asked
-                 if name not in _HOW_FAR and not _same(saved, name, asked[name])]
+                 if name not in _HOW_FAR and not _same(saved, name, asked[name], asked)]
     if differing:
         raise UsageError(f"this study was begun with another {', '.join(differing)}: leave that out to go on "
                          f"with it, or start a new study")
@@ -89,9 +105,12 @@ def resumed_config(saved: StudyConfig, asked: Mapping[str, Any]) -> StudyConfig:
         request_timeout_s=asked.get("request_timeout", saved.request_timeout_s))
 
 
-def _same(saved: StudyConfig, flag: str, value: Any) -> bool:
+def _same(saved: StudyConfig, flag: str, value: Any, asked: Mapping[str, Any]) -> bool:
     if flag in ("preset", "workload"):
         return load_workload(value).digest() == saved.workload.digest()
+    if flag == "trace" or flag in TRACE_FLAGS:
+        most = asked.get("max_model_len") or saved.workload.max_model_len
+        return workload_asked({**asked, "max_model_len": most}).digest() == saved.workload.digest()
     if flag == "slo":
         return tuple(value) == saved.slo
     if flag == "rate":
@@ -115,11 +134,17 @@ def _same_launch(launch: VllmLaunch, flag: str, value: Any) -> bool:
     return bool(launch.engine_args.get(flag) == value)
 
 
-def _slo(texts: Any) -> tuple[str, ...]:
+def _slo(texts: Any, load: Workload) -> tuple[str, ...]:
     slo = tuple(texts)
     if not slo:
         raise UsageError("the workload has no SLO of its own: give one with --slo 'tbt:p99<=100ms'")
-    if any(objective.metric == "goodput" for objective in parse_slo(slo).objectives):
+    objectives = check_tenants(parse_slo(slo), load).objectives
+    if any(each.metric == "goodput" and not _has_rules(load, each.tenant) for each in objectives):
         raise UsageError("tune run cannot judge goodput, which needs limits per request: use tbt, ttft and "
-                         "fluidity objectives here, and goodput in tune bench --goodput")
+                         "fluidity objectives here, and goodput in tune bench --goodput, or for the tenants "
+                         "of a workload file")
     return slo
+
+
+def _has_rules(load: Workload, tenant: str) -> bool:
+    return any(promised.goodput for name, promised in load.tenants.items() if tenant in ("", name))

@@ -8,8 +8,7 @@ from typing import Any
 from engine_adapter.http.target import HttpTarget
 from engine_adapter.knobs import Knobs
 from engine_adapter.servers.command_template import CommandTemplate
-from tuner.cli import engine_options as options
-from tuner.cli.run_config import LAUNCH_FLAGS
+from tuner.cli.run_config import LAUNCH_FLAGS, workload_asked
 from tuner.cli.server_options import TARGET_FLAGS, secrets_from_options, target_from_options
 from tuner.cli.source_options import engine_source
 from tuner.engines import EngineSource
@@ -38,7 +37,7 @@ def source_of(asked: Mapping[str, Any], server: Mapping[str, Any], ready_timeout
         return _simulated(asked, server)
     if needless := [name for name in SIMULATION_FLAGS if server[name] is not None]:
         raise UsageError(f"--{needless[0].replace('_', '-')} is about a simulated engine: add --engine sim")
-    load = options.workload_from_options(asked.get("preset"), asked.get("workload"))
+    load = workload_asked(asked)
     command = server["server_command"]
     target = target_from_options(**{name: server[name] for name in TARGET_FLAGS}, model=asked.get("model"),
                                  started_here=command is not None)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner.cli import engine_options as engine
+from tuner.cli import replay_options as replay
 from tuner.cli import simulate_options as options
 
 if TYPE_CHECKING:
@@ -29,6 +30,17 @@ def simulate(
         "--output-len", "--random-output-len", help="Tokens of every answer. Default 128.")] = None,
     random_range_ratio: Annotated[float | None, typer.Option(
         "--random-range-ratio", help="Spread both lengths evenly over this share around them.")] = None,
+    trace: replay.TraceFile = None,
+    trace_format: replay.TraceFormat = None,
+    trace_time_scale: replay.TraceTimeScale = None,
+    trace_time_unit: replay.TraceTimeUnit = None,
+    trace_window: replay.TraceWindow = None,
+    trace_block_size: replay.TraceBlockSize = None,
+    trace_column: replay.TraceColumns = None,
+    scale_lengths: replay.ScaleLengths = None,
+    spread_ticks: replay.SpreadTicks = None,
+    clip_long: replay.ClipLong = None,
+    skip_bad_rows: replay.SkipBadRows = None,
     request_rate: Annotated[float | None, typer.Option(
         help="Requests/s; inf sends all at once, the default for lengths with --num-prompts.")] = None,
     num_prompts: Annotated[int | None, typer.Option(help="Requests to play.")] = None,
@@ -109,10 +121,12 @@ def simulate(
     figures. Exit codes: 0 done, 1 no setting holds what --slo asks, 3 there is no valid figure, as where
     no request can fit, 64 wrong usage, 130 interrupted.
     """
+    asked_of_trace = dict(locals())
     from pathlib import Path
 
     from tuner.cli import bench_options as flags
     from tuner.cli.load_options import LoadAsked, plan_of
+    from tuner.cli.replay_options import trace_workload
     from tuner.cli.simulate_inputs import settings_asked, spec_of, target_of
     from tuner.knobs_asked import KnobsAsked
     from workloads import UsageError
@@ -124,7 +138,8 @@ def simulate(
         return
     from tuner.cli.simulate_shown import ResultFiles, show
 
-    load = flags.workload_of(preset, workload, input_len, output_len, random_range_ratio)
+    load = flags.workload_of(preset, workload, input_len, output_len, random_range_ratio, trace_workload(
+        trace, asked_of_trace, max_model_len=max_model_len))
     plan = plan_of(load, LoadAsked(
         rate=request_rate, num_prompts=num_prompts, duration=duration, num_warmups=num_warmups,
         burstiness=burstiness, seed=seed, max_concurrency=max_concurrency, stages=stages),
