@@ -1,12 +1,17 @@
 """What prompts have in common by design: shared prefixes such as system prompts, and conversations."""
 
+from statistics import NormalDist
 from typing import Annotated, Literal
 
+import numpy as np
 from pydantic import BaseModel, Field
 
-from workloads.lengths import Lengths
+from workloads.lengths import Float64, Lengths
 
-_Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_SMALLEST = 2.0**-60   # the normal quantile is infinite at 0
+LONGEST_S = 1e7
+"""Nobody thinks for longer than this; some hundred days."""
+_Seconds = Annotated[float, Field(ge=0, le=LONGEST_S, allow_inf_nan=False)]
 
 
 class FixedSeconds(BaseModel, frozen=True, extra="forbid"):
@@ -20,7 +25,7 @@ class LogNormalSeconds(BaseModel, frozen=True, extra="forbid"):
     """Log-normal: half of them are below `median`; `sigma` is the standard deviation of the logarithm."""
 
     kind: Literal["lognormal"] = "lognormal"
-    median: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    median: Annotated[float, Field(gt=0, le=LONGEST_S, allow_inf_nan=False)]
     sigma: Annotated[float, Field(gt=0, le=10)]
 
 
@@ -28,7 +33,7 @@ class ExponentialSeconds(BaseModel, frozen=True, extra="forbid"):
     """Exponential with this mean."""
 
     kind: Literal["exponential"] = "exponential"
-    mean: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    mean: Annotated[float, Field(gt=0, le=LONGEST_S, allow_inf_nan=False)]
 
 
 Seconds = Annotated[FixedSeconds | LogNormalSeconds | ExponentialSeconds, Field(discriminator="kind")]
@@ -53,3 +58,15 @@ class Conversation(BaseModel, frozen=True, extra="forbid"):
     """Number of turns; a conversation ends before a turn that would not fit max_model_len."""
     think: Seconds
     """From the end of an answer to the next turn."""
+
+
+def seconds_at(duration: Seconds, probabilities: Float64) -> Float64:
+    """The seconds at each probability in [0, 1), at most LONGEST_S; same shape."""
+    if isinstance(duration, FixedSeconds):
+        return np.full(probabilities.shape, duration.seconds)
+    if isinstance(duration, ExponentialSeconds):
+        return np.minimum(-duration.mean * np.log1p(-probabilities), LONGEST_S)
+    inside = np.clip(probabilities, _SMALLEST, 1 - 2.0**-53).ravel().tolist()
+    deviations = np.fromiter(map(NormalDist().inv_cdf, inside), np.float64, len(inside))
+    seconds = duration.median * np.exp(duration.sigma * deviations.reshape(probabilities.shape))
+    return np.minimum(seconds, LONGEST_S)
