@@ -109,6 +109,18 @@ def fluidity_of_requests(
     return FluidityOfRequests(num_tokens - late_tokens + missed, missed, late_tokens, total_late, longest)
 
 
+def scattered(parts: Sequence[tuple[Bool, FluidityOfRequests]]) -> FluidityOfRequests:
+    """One result of the results of disjoint sets of requests: each with a mask over all of them, in whose
+    places its entries go. Every request is in one set."""
+    columns = []
+    for name in ("total", "missed", "late_tokens", "late_ns", "longest_ns"):
+        column = np.zeros(len(parts[0][0]), dtype=np.int64)
+        for rows, found in parts:
+            column[rows] = getattr(found, name)
+        columns.append(column)
+    return FluidityOfRequests(*columns)
+
+
 def fluid_token_rate(arrivals: TokenArrivals) -> float | None:
     """Tokens per second at which 99 % of the requests would be read with a fluidity of 0.9.
 

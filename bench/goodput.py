@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Self
@@ -47,6 +47,11 @@ class GoodputRules:
         return cls(MappingProxyType(at_most), fluidity)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The figures of a request that they are about."""
+        return (*self.at_most_ns, *(("fluidity",) if self.fluidity_at_least is not None else ()))
+
+    @property
     def needs_deadlines(self) -> bool:
         """Whether they can be judged only against fluidity deadlines."""
         return "stall" in self.at_most_ns or self.fluidity_at_least is not None
@@ -72,6 +77,19 @@ def judge_requests(rules: GoodputRules, per_request: Mapping[str, Float64]) -> G
     kept = np.stack(columns)
     open_or_kept = kept | missing
     return GoodRequests(_all(kept), _all(open_or_kept) & ~_all(kept))
+
+
+def judge_by_rules(sets: Sequence[tuple[Bool, GoodputRules | None]],
+                   per_request: Mapping[str, Float64]) -> GoodRequests:
+    """Each set of requests by its own rules; `sets` are disjoint masks over all requests. Requests that no
+    rule is about are undetermined."""
+    requests = len(sets[0][0])
+    good, undetermined = np.zeros(requests, dtype=np.bool_), np.ones(requests, dtype=np.bool_)
+    for rows, rules in sets:
+        if rules is not None:
+            judged = judge_requests(rules, {name: per_request[name][rows] for name in rules.names})
+            good[rows], undetermined[rows] = judged.good, judged.undetermined
+    return GoodRequests(good, undetermined)
 
 
 def _all(by_rule: Bool) -> Bool:

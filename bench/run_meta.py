@@ -28,6 +28,7 @@ def run_meta(plan: Plan, info: EngineInfo, salt: str, extra: Mapping[str, Any]) 
         "rate_rps": "inf" if math.isinf(rate) else float(rate),
         "salt": salt,
         "component_names": list(plan.component_names),
+        **({"component_tenants": list(plan.component_tenants)} if any(plan.component_tenants) else {}),
         "stages": [stage.as_dict() for stage in plan.stages],
         "token_count_source": info.token_count_source,
         "versions": {

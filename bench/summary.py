@@ -1,20 +1,28 @@
 """The figures of a run: every metric of the catalog, computed when asked for."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from bench.catalog import metric_and_stat
-from bench.fluidity import RATE_SHARE, FluidityOfRequests, fluid_token_rate, fluidity_of_requests
-from bench.goodput import GoodputRules, GoodRequests, judge_requests
+from bench.fluidity import (
+    RATE_SHARE,
+    FluidityOfRequests,
+    fluid_token_rate,
+    fluidity_of_requests,
+    scattered,
+)
+from bench.goodput import GoodputRules, GoodRequests, judge_by_rules
 from bench.prefill_curve import Deadlines
 from bench.run import NEVER, Bool, Float64, Int64, Run
 from bench.samples import Samples, needed_for
+from bench.select import select_rows
 from bench.summary_json import summary_dict
 from bench.sustainability import scheduling_delays_ns
+from bench.tenants import Promise, promise_to, promises, rows_of
 from bench.token_times import TokenArrivals
 from bench.validity import achieved_rate
 
@@ -42,6 +50,7 @@ class Summary:
         self.deadlines = deadlines
         self.goodput = goodput
         self._samples: dict[str, Samples] = {}
+        self._tenants: dict[str, Summary] = {}
         self._told: dict[str, Any] | None = None
 
     def figure(self, metric: str, stat: str | None = None) -> Figure:
@@ -60,6 +69,17 @@ class Summary:
         value, why = samples.statistic(stat)
         return Figure(value, len(samples), why)
 
+    def tenant(self, name: str) -> "Summary":
+        """The figures of one tenant's requests alone, by its own promises; UsageError for an unknown one."""
+        if name not in self._tenants:
+            promise = promise_to(self.run, name, self.deadlines, self.goodput)
+            theirs = select_rows(self.run, rows_of(self.run, name))
+            # Within itself it is one class of users, whose promises are all there are.
+            alone = replace(theirs, meta={key: value for key, value in theirs.meta.items()
+                                          if key not in ("tenants", "component_tenants")})
+            self._tenants[name] = Summary(alone, promise.deadlines, promise.goodput)
+        return self._tenants[name]
+
     def as_dict(self) -> dict[str, Any]:
         """JSON-able: the keys of `vllm bench serve` unchanged, then ours; None where there is nothing."""
         if self._told is None:
@@ -70,7 +90,8 @@ class Summary:
         """Keep the figures, drop what they were made of, which is as large as the run; asked for again it is
         made again."""
         self._samples.clear()
-        for cached in ("arrivals", "fluidity", "_tpot", "_kept", "_per_request", "_specials"):
+        self._tenants.clear()
+        for cached in ("arrivals", "fluidity", "_tpot", "_kept", "_per_request", "_specials", "_promises"):
             self.__dict__.pop(cached, None)
 
     @property
@@ -92,11 +113,23 @@ class Summary:
 
     @cached_property
     def fluidity(self) -> FluidityOfRequests | None:
-        """Deadlines kept and missed by each successful request; None without deadlines."""
+        """Deadlines kept and missed by each successful request, its tenant's; None without deadlines."""
         if self.deadlines is None:
             return None
-        due_ns = self.deadlines.prefill_deadline_ns(self.run.input_len[self.run.ok])
-        return fluidity_of_requests(self.arrivals, due_ns, self.deadlines.decode_ns)
+        found = []
+        for rows, deadlines in self._deadlines_of_rows():
+            arrivals = self.arrivals if rows.all() else TokenArrivals.from_run(self.run, self.run.ok & rows)
+            due_ns = deadlines.prefill_deadline_ns(self.run.input_len[self.run.ok & rows])
+            found.append((rows[self.run.ok], fluidity_of_requests(arrivals, due_ns, deadlines.decode_ns)))
+        return found[0][1] if len(found) == 1 else scattered(found)
+
+    def _deadlines_of_rows(self) -> list[tuple[Bool, Deadlines]]:
+        return [(rows, promise.deadlines) for rows, promise in self._promises
+                if promise.deadlines is not None]
+
+    @cached_property
+    def _promises(self) -> list[tuple[Bool, Promise]]:
+        return promises(self.run, self.deadlines, self.goodput)
 
     @property
     def undetermined(self) -> int | None:
@@ -106,7 +139,7 @@ class Summary:
     def _not_measurable(self, metric: str) -> str:
         if metric in ("fluidity", "stall", "stalled_requests") and self.deadlines is None:
             return "no prefill-deadline curve was given"
-        if metric == "goodput" and self.goodput is None:
+        if metric == "goodput" and not any(promise.goodput for _, promise in self._promises):
             return "no goodput rules were given"
         if metric == "goodput" and self._kept is None:
             return "its rules need a prefill-deadline curve, and none was given"
@@ -181,8 +214,9 @@ class Summary:
 
     @cached_property
     def _kept(self) -> GoodRequests | None:
-        rules = self.goodput
-        if rules is None or (rules.needs_deadlines and self.deadlines is None):
+        given = [(rows[self.run.ok], promise.goodput) for rows, promise in self._promises]
+        used = [rules for _, rules in given if rules is not None]
+        if not used or (self.deadlines is None and any(rules.needs_deadlines for rules in used)):
             return None
         longest = self.arrivals.longest_message_gap_ns()
         columns = {
@@ -192,8 +226,9 @@ class Summary:
             "itl": lambda: longest,
             "stall": self._per_request["stall"], "fluidity": self._per_request["fluidity"],
         }
-        names = [*rules.at_most_ns, *(["fluidity"] if rules.fluidity_at_least is not None else [])]
-        return judge_requests(rules, {name: columns[name]().astype(np.float64) for name in names})
+        names = {name for rules in used for name in rules.names}
+        values = {name: columns[name]().astype(np.float64) for name in names}
+        return judge_by_rules(given, values)
 
     @property
     def _good(self) -> Bool:

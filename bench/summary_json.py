@@ -9,6 +9,7 @@ from bench.catalog import CATALOG
 from bench.delivery import delivery_delays_ns
 from bench.run import Outcome, Run
 from bench.sustainability import sustainable
+from bench.tenants import tenant_names
 
 if TYPE_CHECKING:
     from bench.summary import Summary
@@ -29,6 +30,9 @@ _TIMES = (
 )
 _SECOND_NS = 1_000_000_000
 _BLOCK_READS = 1 << 18
+_OF_TENANTS = ("median_ttft_ms", "p90_ttft_ms", "p99_ttft_ms", "p50_tbt_ms", "p99_tbt_ms", "max_tbt_ms",
+               "p99_e2el_ms", "fluidity_index_mean", "fluidity_index_p10", "fluidity_index_service",
+               "longest_stall_ms", "goodput_attainment", "error_rate", "output_throughput")
 _FIGURES: dict[str, tuple[str, str | None]] = {
     **{f"{stat}_{name}_ms": (metric, stat) for metric, stat, name in _TIMES},
     "longest_stall_ms": ("stall", "max"),
@@ -69,8 +73,28 @@ def summary_dict(summary: "Summary") -> dict[str, Any]:
     figures["achieved_rate"] = rate * achieved if rate is not None and achieved is not None else None
     return {
         **_vllm_head(summary), **figures, **_ours(summary),
+        **({"tenants": {name: tenant_dict(summary.tenant(name)) for name in tenants}}
+           if (tenants := tenant_names(run)) else {}),
         "n": counts, "populations": {name: CATALOG[name].population for name in counts}, "missing": missing,
     }
+
+
+def tenant_dict(summary: "Summary") -> dict[str, Any]:
+    """The main figures of one tenant, under the keys of a run's; `missing` says why one is None."""
+    run = summary.run
+    figures: dict[str, Any] = {"num_prompts": int(run.measured.sum()), "completed": int(run.ok.sum()),
+                               "failed": int((run.attempted & ~run.ok).sum())}
+    missing = {}
+    for key in _OF_TENANTS:
+        figure = summary.figure(*_FIGURES[key])
+        figures[key] = figure.value
+        if figure.value is None:
+            missing[key] = figure.why_missing
+        elif key.endswith("_ms"):
+            figures[key] = figure.value / 1e6
+    deadlines = summary.deadlines
+    return {**figures, "missing": missing, "deadlines": None if deadlines is None else {
+        "prefill_slack_ms": deadlines.slack_ns / 1e6, "decode_ms": deadlines.decode_ns / 1e6}}
 
 
 def _vllm_head(summary: "Summary") -> dict[str, Any]:
@@ -121,6 +145,7 @@ def _ours(summary: "Summary") -> dict[str, Any]:
         "client_merged_share": run.client.merged_share, "client_cpu_share": run.client.cpu_share,
         "client_workers": len(run.meta.get("workers") or [0]),
         "http_status_counts": _status_counts(run),
+        "prefix_cache": _prefix_cache(run),
         "server_metrics": (run.meta.get("server_metrics") or {}).get("delta"),
         "steps": len(run.steps), "steps_lost": run.steps.lost,
         "deadlines": None if deadlines is None else {
@@ -133,6 +158,18 @@ def _ours(summary: "Summary") -> dict[str, Any]:
         "validity_notes": list(run.validity.notes),
         "engine_failure": None if run.engine_failure is None else str(run.engine_failure),
     }
+
+
+def _prefix_cache(run: Run) -> dict[str, Any] | None:
+    """Prompt tokens looked up in the prefix cache and found there, warm-up included, as the engine counts
+    them; None where it does not say."""
+    gained = (run.meta.get("server_metrics") or {}).get("delta") or {}
+    found = run.meta.get("prefix_cache") or {
+        "queries": gained.get("prefix_queries"), "hits": gained.get("prefix_hits")}
+    queries, hits = found["queries"], found["hits"]
+    if hits is None:
+        return None
+    return {"queries": queries, "hits": hits, "hit_share": hits / queries if queries else None}
 
 
 def _input_lengths(run: Run) -> dict[str, int | None]:

@@ -25,6 +25,7 @@ from reports.run_view import RunView, distinct_names, setup_rows
 from reports.simulated import Simulation, badge, simulated_notice
 from reports.stage_table import stage_table, whole_run_note
 from reports.survival_chart import Curve, survival_chart
+from reports.tenant_table import tenant_table
 
 FROM_INTENDED = ("mean_ttft_ms", "mean_ttft_from_intended_ms", "p99_ttft_from_intended_ms")
 """Shown where a cap or a late client makes them differ from the figures from the send."""
@@ -62,6 +63,7 @@ def run_document(views: Sequence[RunView]) -> Document:
         sections.append(_setups(views, names))
     sections.append(_results(views, names, leading))
     sections += _stages(views, names)
+    sections += _tenants(views, names)
     curves = [
         Curve(name, *_LINES[position % len(_LINES)], view.gaps)
         for position, (name, view) in enumerate(zip(names, views, strict=True))
@@ -205,6 +207,15 @@ def _stages(views: Sequence[RunView], names: Sequence[str]) -> list[Section]:
         caption = name if len(views) > 1 else ""
         blocks += [Paragraph(whole_run_note(view.stages)), replace(stage_table(view.stages), caption=caption)]
     return [Section("stages", "Stages of the load", tuple(blocks))]
+
+
+def _tenants(views: Sequence[RunView], names: Sequence[str]) -> list[Section]:
+    blocks = [replace(tenant_table(view.tenants), caption=name if len(views) > 1 else "")
+              for name, view in zip(names, views, strict=True) if view.tenants]
+    if not blocks:
+        return []
+    said = "Each tenant's requests alone, by what that tenant is promised; the figures above are of all."
+    return [Section("tenants", "Tenants", (Paragraph(said), *blocks))]
 
 
 def _sides(views: Sequence[RunView], names: Sequence[str]) -> list[Section]:

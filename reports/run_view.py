@@ -19,7 +19,8 @@ from reports.tolerant import mapping, mappings, number, numbers, text, texts
 
 _SETUP_ORDER = ("knobs", "workload", "rate_rps", "max_concurrency", "stages", "workers", "burstiness", "seed",
                 "engine", "token_count_source")
-_NOT_SETUP = ("salt", "label", "date", "start_seconds", "token_count_sources", "warnings", "server_metrics")
+_NOT_SETUP = ("salt", "label", "date", "start_seconds", "token_count_sources", "warnings", "server_metrics",
+              "prefix_cache")
 """They differ between any two runs and change nothing that is measured, or stand elsewhere."""
 _NO_FIGURES = ("schema_version", "seed", "burstiness", "max_concurrency", "client_workers")
 _DELIVERY = {"p50": "median_delivery_delay_ms", "p99": "p99_delivery_delay_ms",
@@ -57,6 +58,8 @@ class RunView:
     """The server's own counters, as the run has them."""
     stages: tuple[Mapping[str, Any], ...]
     """Figures of each stage of the load, as the run has them; empty without stages."""
+    tenants: Mapping[str, Any]
+    """Figures of each tenant's requests, as the run has them; empty without tenants."""
     rules: tuple[str, ...]
     """How this run was made, where runs differ: one sentence each."""
     simulation: Simulation | None
@@ -111,6 +114,7 @@ class RunView:
             "client": dict(self.client),
             "server_metrics": dict(self.counters) or None,
             "stages": [dict(stage) for stage in self.stages],
+            **({"tenants": dict(self.tenants)} if self.tenants else {}),
             "gaps": self.gaps.as_dict(),
         }
 
@@ -146,6 +150,7 @@ def view_run(run: Run, *, path: str = "", summary: Mapping[str, Any] | None = No
         server=server_facts(run),
         counters=server_delta(run),
         stages=tuple(mappings(told.get("stages"))),
+        tenants=mapping(told.get("tenants")),
         rules=(sending_rule(run), *stamped_by_kernel(run), *((METHOD,) if simulation else ())),
         simulation=simulation,
     )

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench import NEVER, Run
-from reports.quantities import share, show
-from reports.tolerant import flag, integer, mapping, number, text
+from reports.quantities import show
+from reports.token_counts import found_words
+from reports.tolerant import flag, integer, mapping, text
 
 
 def server_delta(run: Run) -> Mapping[str, Any]:
@@ -39,12 +40,8 @@ def _finished(delta: Mapping[str, Any], sent: int) -> str:
 
 
 def _prefix_hits(delta: Mapping[str, Any]) -> str:
-    hits, queries = integer(delta.get("prefix_hits")), integer(delta.get("prefix_queries"))
-    if hits is None:
-        return ""
-    rate = number(delta.get("prefix_hit_rate"))
-    return show(float(hits)) + (f" of {show(float(queries))} prompt tokens" if queries else "") + (
-        f" ({share(rate)})" if rate is not None else "")
+    hits = integer(delta.get("prefix_hits"))
+    return "" if hits is None else found_words(hits, integer(delta.get("prefix_queries")))
 
 
 def _whole(value: object) -> str:

@@ -24,6 +24,7 @@ from reports.study import Judgement, Study, knobs_label
 from reports.study_facts import serve_note
 from reports.study_report import confirmation_doubt, ended, verdict_line
 from reports.study_tables import compared_values, objective_cell, objective_name, slo_table
+from reports.tenant_table import narrow_tenant_table
 
 STYLES: dict[Tone, str] = {"": "", "good": "green", "bad": "red", "muted": "dim"}
 _COMMAND_WIDTH = 76
@@ -81,6 +82,9 @@ def run_screen(view: RunView, judgement: Judgement | None, files: Mapping[str, s
     if view.stages:
         parts.append(Text.assemble(("Stages", "bold"), " (rates in requests/s, times in ms)"))
         parts.append(rich_table(narrow_stage_table(view.stages)))
+    if view.tenants:
+        parts.append(Text.assemble(("Tenants", "bold"), " (times in ms)"))
+        parts.append(rich_table(narrow_tenant_table(view.tenants)))
     about = {"Tokens": view.tokens, "Client": view.client,
              "The server's own counters, warm-up included": view.server}
     parts += [_titled(title, _facts(facts)) for title, facts in about.items() if facts]

@@ -1,7 +1,7 @@
 """How many tokens were asked for, how many came, and who counted them, in words."""
 
 from bench import Run
-from reports.quantities import change, show
+from reports.quantities import change, share, show
 from reports.tolerant import integer, mapping, text
 
 COUNTED = "Tokens counted by"
@@ -28,12 +28,20 @@ def token_facts(run: Run) -> dict[str, str]:
     if ok.any():
         facts["Answer tokens"] = _asked_and_got(
             int(run.output_len[ok].sum()), int(run.num_tokens[ok].sum()), "came")
+    if hits := integer((cache := mapping(run.meta.get("prefix_cache"))).get("hits")):
+        facts["Found in the prefix cache"] = found_words(hits, integer(cache.get("queries")))
     if form := text(mapping(mapping(run.meta.get("engine")).get("fingerprint")).get("prompts")):
         facts["Prompts sent as"] = form
     source = text(run.meta.get("token_count_source"))
     if source and run.num_tokens.any():
         facts[COUNTED] = COUNTED_BY.get(source, source) + _mixture(run)
     return facts
+
+
+def found_words(hits: int, queries: int | None) -> str:
+    """Prompt tokens found in a prefix cache, of those that were looked up."""
+    return show(float(hits)) + (
+        f" of {show(float(queries))} prompt tokens ({share(hits / queries)})" if queries else "")
 
 
 def _asked_and_got(asked: int, got: int, verb: str) -> str:

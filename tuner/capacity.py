@@ -114,6 +114,8 @@ class _Seeking:
                     f"{state.environment[name]} and is {found[name]} now; start a new study")
         state.environment = found
         state.warn("only the capacity of this server was sought: its settings cannot be changed from here")
+        if (trace := self._study.config.workload.trace) is not None and trace.left_out:
+            state.warn(trace.left_out)
 
     async def _search(self, ladder: Ladder) -> None:
         config = self._study.config

@@ -10,7 +10,6 @@ from typing import Any, Self
 
 from bench import CATALOG, Progress, Run, Summary, play, save_run, summarise, sustainable
 from bench.catalog import percentile_of
-from bench.files import jsonable
 from bench.samples import needed_for
 from bench.server_watch import ServerWatch
 from bench.simulated import can_simulate, play_simulated
@@ -20,10 +19,11 @@ from engine_adapter.errors import EngineError, NeedsRestart
 from engine_adapter.knobs import Knobs
 from engine_adapter.seam import Engine, EngineInfo
 from tuner.engines import EngineMaker
+from tuner.load_meta import load_meta
 from tuner.slo import VIOLATION_CAP, Judgement, Slo, parse_slo
 from tuner.study import Study, StudyConfig
 from tuner.trial import Outcome, TrialRun
-from workloads import Plan, build_plan
+from workloads import Plan, Workload, build_plan
 
 SUSTAINABLE = "sustainable"
 """The constraint beside the SLO's: the load does not pile up (metrics.md, capacity)."""
@@ -145,7 +145,7 @@ class Measurer:
             info = await self._with_knobs(knobs)
             plan = build_plan(config.workload, rate_rps=rate_rps, seed=seed, burstiness=config.burstiness,
                               duration_s=run_seconds(config, rate_rps) * factor,
-                              warmup_s=config.warmup_seconds)
+                              warmup_s=config.warmup_seconds, begin_anew=True)
             plan.check_fits(info.max_model_len)
             run = await self._play(plan, info, name)
         except EngineError as error:
@@ -181,8 +181,7 @@ class Measurer:
     async def _play(self, plan: Plan, info: EngineInfo, name: str) -> Run:
         config = self._study.config
         salt, meta = f"{config.seed}/{name}", {
-            "workload": {"name": config.workload.name, "digest": config.workload.digest()},
-            "burstiness": jsonable(config.burstiness or config.workload.burstiness),
+            **load_meta(config.workload, config.burstiness or config.workload.burstiness),
             "date": datetime.now(UTC).isoformat(timespec="seconds"), "label": name.removeprefix("runs/"),
         }
         if can_simulate(self.engine):
@@ -196,7 +195,7 @@ class Measurer:
         run = await play(
             plan, self.engine, info, clock=self._clock, salt=salt, meta=meta,
             request_timeout_s=config.request_timeout_s, on_progress=self._on_progress)
-        return await watch.end(run)
+        return await watch.end(run, plan)
 
     def _judge(self, run: Run, rate_rps: float, name: str, seconds: float) -> Measured:
         deadlines = self._study.state.reader_deadlines
@@ -256,15 +255,25 @@ def requests_needed(config: StudyConfig) -> int:
     for objective in parse_slo(config.slo).objectives:
         quantile = percentile_of(objective.stat) if objective.stat else None
         if quantile is not None and CATALOG[objective.metric].population == "requests":
-            needed = max(needed, math.ceil(1.25 * needed_for(quantile)))
+            share = tenant_share(config.workload, objective.tenant)
+            needed = max(needed, math.ceil(1.25 * needed_for(quantile) / share))
     return needed
+
+
+def tenant_share(workload: Workload, tenant: str) -> float:
+    """The fraction of requests that are the tenant's; 1 for "", which stands for everybody."""
+    if not tenant:
+        return 1.0
+    return math.fsum(share for share, component in zip(workload.shares, workload.components, strict=True)
+                     if component.tenant == tenant)
 
 
 def rare_stalls(measured: Measured, slo: Slo) -> str:
     """A warning when a TBT percentile holds only because long gaps are rarer than it can see, else ""."""
     longest = measured.run.figures.get("max_tbt_ms")
     for objective in slo.objectives:
-        if objective.metric != "tbt" or objective.stat in (None, "max", "std") or longest is None:
+        if (objective.metric != "tbt" or objective.stat in (None, "max", "std") or longest is None
+                or objective.tenant):
             continue
         limit_ms = objective.limit / 1e6
         if measured.holds and longest > _LONG_GAP * limit_ms:
@@ -276,8 +285,8 @@ def rare_stalls(measured: Measured, slo: Slo) -> str:
 def thin_margin(measured: Measured) -> str:
     """A warning when an objective holds by less than runs of this length vary, else ""."""
     near = {key: -violation for key, violation in measured.constraints.items()
-            if key != SUSTAINABLE and -_THIN < violation <= 0 and not key.startswith("error_rate")
-            and not key.startswith("fluidity")}
+            if key != SUSTAINABLE and -_THIN < violation <= 0
+            and not key.rpartition("/")[2].startswith(("error_rate", "fluidity"))}
     if not (measured.holds and near):
         return ""
     key = min(near, key=lambda name: near[name])

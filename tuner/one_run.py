@@ -19,7 +19,7 @@ from bench import (
     save_run,
     summarise,
 )
-from bench.files import jsonable, write_json
+from bench.files import write_json
 from bench.server_watch import ServerWatch
 from bench.shards import ShardRecorder
 from bench.stages import after_ramp_up, stage_figures
@@ -31,6 +31,7 @@ from engine_adapter.knobs import Knobs
 from engine_adapter.machine import machine_facts
 from engine_adapter.seam import Engine, EngineInfo
 from tuner.knobs_asked import KnobsAsked
+from tuner.load_meta import load_meta
 from tuner.prefill_reference import CURVE_FILE, measure_reference, misfit
 from tuner.slo import Judgement, Slo
 from workloads import EvidenceError, Plan, UsageError, Workload
@@ -185,7 +186,7 @@ class _Measuring:
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()
             run, interrupted = recorder.run(cut_short="interrupted"), True
-        run = await watch.end(run)
+        run = await watch.end(run, spec.plan)
         del recorder  # of a long run it is as large as the run
         stages = tuple(stage_figures(run, self._deadlines, spec.goodput))
         run = after_ramp_up(run)
@@ -252,7 +253,10 @@ class _Measuring:
         return info
 
     def _warn_of(self, info: EngineInfo) -> None:
-        """What its first request showed of a server that was not asked for by the seam."""
+        """What its first request showed of a server that was not asked for by the seam, and what a trace
+        lacks."""
+        if (trace := self._spec.workload.trace) is not None and trace.left_out:
+            self._warn(trace.left_out)
         facts = info.fingerprint
         if failure := facts.get("probe_failure"):
             self._warn(f"the server's first answer failed: {failure}")
@@ -271,8 +275,7 @@ class _Measuring:
     def _meta(self) -> dict[str, Any]:
         spec = self._spec
         return {
-            "workload": {"name": spec.workload.name, "digest": spec.workload.digest()},
-            "burstiness": jsonable(spec.burstiness),
+            **load_meta(spec.workload, spec.burstiness),
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "label": spec.label,
             # Of a server elsewhere nothing is known of its machine.

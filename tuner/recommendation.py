@@ -154,7 +154,9 @@ def _trial(record: TrialRecord) -> dict[str, Any]:
 def _objective(objective: Any) -> dict[str, Any]:
     is_time = objective.unit == "ns"
     return {
-        "text": str(objective), "metric": objective.metric, "stat": objective.stat, "op": objective.op,
+        "text": str(objective), "stat": objective.stat, "op": objective.op,
+        # A chart of all requests must not show the limit of some.
+        "metric": f"{objective.tenant}/{objective.metric}" if objective.tenant else objective.metric,
         "limit": objective.limit / 1e6 if is_time else objective.limit,
         "unit": "ms" if is_time else objective.unit, "implicit": objective.implicit,
     }

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import NEVER, Deadlines, GoodputRules, Outcome, PrefillCurve, Run, Summary, save_run, summarise
-from bench.files import jsonable, write_json
+from bench.files import write_json
 from bench.run_meta import run_meta
 from bench.simulated import simulate_run, simulated_curve
 from bench.stages import after_ramp_up, stage_figures
@@ -15,12 +15,14 @@ from engine_adapter.knobs import Knobs
 from tuner.calibration.covered import Covered
 from tuner.calibration.file import load_calibration
 from tuner.knobs_text import SettingAsked
+from tuner.load_meta import load_meta
 from tuner.one_run import INVALID, MISSED
 from tuner.prefill_reference import CURVE_FILE
 from tuner.probe import probe_lengths
 from tuner.simulation import SimulationTarget, is_calibration
 from tuner.slo import Judgement, Slo
 from workloads import Plan, UsageError, Workload
+from workloads.traces import Trace
 
 DEFAULT_RULE = "vllm-v1"
 
@@ -155,15 +157,14 @@ def _simulate(target: SimulationTarget, knobs: Knobs, rule: str, deadlines: Dead
               spec: SimulationSpec, covered: Covered | None) -> SimulatedRun:
     info = target.info(knobs, rule=rule)
     meta = run_meta(spec.plan, info, "", {
-        "workload": {"name": spec.workload.name, "digest": spec.workload.digest()},
-        "burstiness": jsonable(spec.burstiness), "max_concurrency": spec.max_concurrency,
+        **load_meta(spec.workload, spec.burstiness), "max_concurrency": spec.max_concurrency,
         **({"draft_acceptance": spec.draft_acceptance} if spec.draft_acceptance else {}),
         "label": spec.label, **({"metadata": dict(spec.metadata)} if spec.metadata else {})})
     began = time.perf_counter()
     run = simulate_run(spec.plan, target.settings(knobs, rule=rule), target.cost, meta=meta,
                        max_concurrency=spec.max_concurrency, draft_acceptance=spec.draft_acceptance)
     stages = tuple(stage_figures(run, deadlines, spec.goodput))
-    run = _with_warnings(after_ramp_up(run), target, covered)
+    run = _with_warnings(after_ramp_up(run), target, covered, spec.workload.trace)
     summary = summarise(run, deadlines=deadlines, goodput=spec.goodput)
     summary.as_dict()
     judgement = None if spec.slo is None else spec.slo.judge(summary)
@@ -172,8 +173,10 @@ def _simulate(target: SimulationTarget, knobs: Knobs, rule: str, deadlines: Dead
     return SimulatedRun(spec, run, summary, deadlines, judgement, stages, wall_s)
 
 
-def _with_warnings(run: Run, target: SimulationTarget, covered: Covered | None) -> Run:
+def _with_warnings(run: Run, target: SimulationTarget, covered: Covered | None, trace: Trace | None) -> Run:
     warnings = [] if covered is None else list(covered.beyond(run.steps))
+    if trace is not None and trace.left_out:
+        warnings.append(trace.left_out)
     if refused := int((run.outcome == Outcome.REJECTED).sum()):
         longest = int((run.input_len + run.output_len).max())
         warnings.append(

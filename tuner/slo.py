@@ -1,6 +1,7 @@
 """Service-level objectives: what a reader is promised, and whether a run kept it.
 
     METRIC:STAT<=VALUE[unit]     tbt:p99<=100ms   fluidity:p1>=0.9   ttft:p99<=2s   error_rate<=1%
+    TENANT/METRIC:STAT<=VALUE    on the requests of one tenant alone, in any of the forms
     METRIC:STAT:le:VALUE         AIPerf's form; a time without a unit is in milliseconds
     pNN_METRIC_ms<=VALUE         the names in vllm bench serve's results, as in p99_itl_ms<=50
 
@@ -8,13 +9,17 @@ Metrics and statistics are those of bench.catalog, which also holds each metric'
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, Self
 
 from bench.catalog import Unit, metric_and_stat
 from tuner.slo_text import canonical_limit, parse_limit, split_objective
+from workloads import Workload
 from workloads.errors import EvidenceError, UsageError
+
+_TENANT = re.compile(r"\s*[^\s/:<>=]+\s*/")
 
 VIOLATION_CAP = 100.0
 """The largest violation, and that of a figure that is missing: a hundred times the limit is as bad as
@@ -42,6 +47,10 @@ class Figures(Protocol):
         """The figure of one metric and statistic of bench.catalog."""
         ...
 
+    def tenant(self, name: str) -> "Figures":
+        """The figures of one tenant's requests alone."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Objective:
@@ -60,6 +69,8 @@ class Objective:
     """As the user wrote it."""
     implicit: bool = field(default=False, compare=False)
     """Whether nobody wrote it: see Slo."""
+    tenant: str = ""
+    """On whose requests alone; "" is on all."""
 
     def __post_init__(self) -> None:
         metric, stat = metric_and_stat(self.metric, self.stat)
@@ -70,7 +81,7 @@ class Objective:
         better = "lower" if stat == "std" else metric.better
         op = "<=" if better == "lower" else ">="
         if self.op != op:
-            right = f"{self.key}{op}{canonical_limit(self.limit, metric.name, stat, self.unit)}"
+            right = f"{self.key}{op}{canonical_limit(self.limit, self.metric, stat, self.unit)}"
             raise UsageError(f"{self.key} is better {better}: write {right}")
         if not (math.isfinite(self.limit) and self.limit >= 0):
             raise UsageError(f"the limit of {self.text!r} must be a finite number of at least 0")
@@ -82,8 +93,10 @@ class Objective:
 
     @property
     def key(self) -> str:
-        """`metric:stat`, or the metric's name alone: names the constraint."""
-        return self.metric if self.stat is None else f"{self.metric}:{self.stat}"
+        """`metric:stat`, or the metric's name alone, after the tenant's name if it is on one: names the
+        constraint."""
+        figure = self.metric if self.stat is None else f"{self.metric}:{self.stat}"
+        return f"{self.tenant}/{figure}" if self.tenant else figure
 
     @property
     def unit(self) -> Unit:
@@ -107,7 +120,7 @@ class Objective:
 
     def judge(self, figures: Figures) -> "Verdict":
         """This objective against one run; a missing figure does not hold."""
-        figure = figures.figure(self.metric, self.stat)
+        figure = (figures.tenant(self.tenant) if self.tenant else figures).figure(self.metric, self.stat)
         if figure.value is None or not math.isfinite(figure.value):
             why = figure.why_missing or f"{self.key} has no finite value"
             return Verdict(self, None, figure.n, False, VIOLATION_CAP, why)
@@ -226,10 +239,21 @@ def parse_objective(text: str, *, shown: str = "", implicit: bool = False) -> Ob
     Refused with a UsageError that says what to write: what Objective refuses, a time without a unit
     (except in the forms that imply milliseconds), and unknown units.
     """
-    parts = split_objective(text)
+    tenant, _, rest = text.partition("/") if _TENANT.match(text) else ("", "", text)
+    parts = split_objective(rest)
     metric, stat = metric_and_stat(parts.metric, parts.stat)
     limit = parse_limit(parts, metric.name, stat, metric.unit_of(stat))
-    return Objective(metric.name, stat, parts.op, limit, text=shown or text.strip(), implicit=implicit)
+    return Objective(metric.name, stat, parts.op, limit, text=shown or text.strip(), implicit=implicit,
+                     tenant=tenant.strip())
+
+
+def check_tenants(slo: Slo, workload: Workload) -> Slo:
+    """`slo`; UsageError where it names a tenant that the workload has not."""
+    for objective in slo.objectives:
+        if objective.tenant and objective.tenant not in workload.tenants:
+            raise UsageError(f"unknown tenant {objective.tenant!r} in {objective.text!r}; the workload's "
+                             f"tenants: {', '.join(workload.tenants) or 'it has none'}")
+    return slo
 
 
 def parse_slo(texts: Sequence[str]) -> Slo:

@@ -113,6 +113,8 @@ class _Tuning:
             "fingerprint": info.fingerprint, "limits": asdict(settings.limits), "machine": machine_facts(),
             "fresh_engines": self._study.config.server["kind"] != "remote",
         }
+        if workload.trace is not None and workload.trace.left_out:
+            state.warn(workload.trace.left_out)
         if not state.environment["fresh_engines"]:
             state.warn("the settings were proved on the server that was searched, not on freshly started "
                        "ones; recommended.yaml holds them and the name of the model as it is served: add the "

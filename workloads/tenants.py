@@ -5,6 +5,8 @@ from typing import Annotated
 from pydantic import BaseModel, Field, StringConstraints
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+TenantName = Annotated[str, StringConstraints(pattern=r"^[^\s/:<>=]+$", max_length=60)]
+"""As it stands in objectives, `chat/tbt:p99<=100ms`."""
 
 
 class Tenant(BaseModel, frozen=True, extra="forbid"):
