@@ -37,7 +37,8 @@ def merge_runs(
         with_columns(parts[0], {name: column[order] for name, column in of_requests.items()},
                      {name: column[positions] for name, column in of_reads.items()}, counts[order]),
         steps=StepLog() if steps is None else steps, client=worst_health([part.client for part in parts]),
-        meta=dict(meta or {}) | _token_sources(parts), engine_failure=failures[0] if failures else None,
+        meta=dict(meta or {}) | _token_sources(parts) | _history(parts),
+        engine_failure=failures[0] if failures else None,
         error={number: text for part in parts for number, text in part.error.items()},
     )
     return replace(run, validity=judge_validity(run, cut_short=cut_short or "".join(map(str, failures[:1]))))
@@ -82,6 +83,12 @@ def _token_sources(parts: Sequence[Run]) -> dict[str, Any]:
         return {}
     also = {"token_count_sources": dict(sources)} if len(sources) > 1 else {}
     return {"token_count_source": max(sources, key=COUNT_SOURCES.index)} | also
+
+
+def _history(parts: Sequence[Run]) -> dict[str, Any]:
+    """What later turns repeated as the answers before them, over all parts."""
+    said = {part.meta["history"] for part in parts if "history" in part.meta}
+    return {"history": said.pop() if len(said) == 1 else "mixed"} if said else {}
 
 
 def _positions(counts: Int64, order: Int64) -> Int64:

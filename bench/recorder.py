@@ -29,10 +29,12 @@ class Progress:
     tokens: int
     elapsed_ns: int
     """Since the start of the schedule."""
+    dropped: int = 0
+    """Of the finished ones those that were never sent, as the turn before them failed."""
 
     @property
     def in_flight(self) -> int:
-        return self.sent - self.finished
+        return self.sent - (self.finished - self.dropped)
 
 
 class RunRecorder:
@@ -62,7 +64,7 @@ class RunRecorder:
         self._delays = ReadDelays()
         self._awaited: set[int] = set()
         self._sources: Counter[str] = Counter()
-        self._sent = self._finished = self._tokens = 0
+        self._sent = self._finished = self._tokens = self._dropped = 0
         self.failed = 0
         """Requests that ended without success, so far."""
         self.refused_in_a_row = 0
@@ -74,6 +76,13 @@ class RunRecorder:
         """Request `row` may go at `at_ns`, and was meant to go at `intended_ns`."""
         self._intended_ns[row] = intended_ns - self.start_ns
         self._due_ns[row] = at_ns
+
+    def dropped(self, row: int) -> None:
+        """Request `row` will never be sent, as the turn before it failed."""
+        self._outcome[row] = Outcome.PREDECESSOR_FAILED
+        self._finished += 1
+        self._dropped += 1
+        self.failed += 1
 
     def sent(self, row: int, at_ns: int) -> None:
         """Request `row` has been handed to the engine; until it ends it counts as cut short."""
@@ -141,6 +150,10 @@ class RunRecorder:
             self._finished += 1
         self.failed += outcome is not Outcome.OK
 
+    def outcome(self, row: int) -> Outcome:
+        """How request `row` ended, as far as is known."""
+        return Outcome(self._outcome[row])
+
     def add_steps(self, steps: StepLog) -> None:
         """Engine steps that follow those added before."""
         if len(steps) or steps.lost:
@@ -149,7 +162,7 @@ class RunRecorder:
     def progress(self, now_ns: int) -> Progress:
         """Counts so far."""
         return Progress(len(self.plan), self._sent, self._finished, self.failed, self._tokens,
-                        now_ns - self.start_ns)
+                        now_ns - self.start_ns, self._dropped)
 
     def run(self, *, cut_short: str = "") -> Run:
         """The run as far as it went; `cut_short` says why it ended early, and makes it invalid."""
@@ -170,6 +183,7 @@ class RunRecorder:
             read_ns=_flat(self._read_ns, np.int64), read_tokens=_flat(self._read_tokens, np.int32),
             start_ns=self.start_ns, steps=_joined(self._step_logs), client=self._delays.health(self.client),
             meta=self._meta(), engine_failure=self.engine_failure, error=dict(self._error),
+            session=plan.session.astype(np.int32), turn=plan.turn.astype(np.int32),
             prompt_tokens=np.array(self._prompt_tokens, dtype=np.int32),
             status=np.array(self._status, dtype=np.int16),
         )

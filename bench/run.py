@@ -51,6 +51,8 @@ class Outcome(IntEnum):
     HTTP_STATUS = 12
     IN_STREAM_ERROR = 13
     PARSE = 14
+    PREDECESSOR_FAILED = 15
+    """Never sent, as the turn before it in its conversation failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,18 +134,23 @@ class Run:
     """Prompt length as the server counted it; -1, and left out, where it did not."""
     status: Int16 = field(default_factory=lambda: np.zeros(0, dtype=np.int16))
     """The HTTP status of a request that failed by it, else 0."""
+    session: Int32 = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
+    """Conversation that the request belongs to; -1, and left out, for none."""
+    turn: Int32 = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
+    """Number of the turn in it, from 0; left out: 0."""
     error: Mapping[int, str] = field(default_factory=dict)
     """What went wrong with a failed row, in one line, where anybody said."""
 
     def __post_init__(self) -> None:
-        defaults = {"due_ns": self.intended_ns, "stage": 0, "prompt_tokens": -1, "status": 0}
+        defaults = {"due_ns": self.intended_ns, "stage": 0, "prompt_tokens": -1, "status": 0, "session": -1,
+                    "turn": 0}
         for name, default in defaults.items():
             column = getattr(self, name)
             if not len(column) and len(self):
                 object.__setattr__(self, name, np.full(len(self), default, dtype=column.dtype))
         rows = (self.component, self.input_len, self.output_len, self.warmup, self.intended_ns, self.sent_ns,
                 self.end_ns, self.outcome, self.num_tokens, self.due_ns, self.stage, self.prompt_tokens,
-                self.status)
+                self.status, self.session, self.turn)
         if any(len(column) != len(self) for column in rows) or len(self.reads_offset) != len(self) + 1:
             raise ValueError("the columns of a run have one row a request")
         if not self.reads_offset[-1] == len(self.read_ns) == len(self.read_tokens):

@@ -11,11 +11,13 @@ from bench.merge import merge_runs, unplayed
 from bench.run import Int64, Run
 from engine_adapter.step_log import StepLog
 from workloads import Plan, UsageError
+from workloads.traces.shaping import first_of_session
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one worker plays: the rows `first_row`, `first_row + every`, ... of the plan."""
+    """What one worker plays: the requests `first_row`, `first_row + every`, ... of the plan, where a
+    conversation counts as one, with all of its turns."""
 
     first_row: int
     every: int
@@ -24,11 +26,23 @@ class Share:
 
     def rows(self, plan: Plan) -> Int64:
         """Its rows of `plan`, ascending."""
-        return np.arange(self.first_row, len(plan), self.every, dtype=np.int64)
+        rows = np.arange(len(plan), dtype=np.int64)
+        if not (plan.predecessor >= 0).any():
+            return rows[self.first_row::self.every]
+        # By first rows in order: the number of a conversation, or of a request on its own.
+        first = first_of_session(plan.session)
+        number = np.unique(first, return_inverse=True)[1]
+        mine: Int64 = rows[number % self.every == self.first_row]
+        return mine
+
+
+def to_share_out(plan: Plan) -> int:
+    """How many conversations, and requests on their own, `plan` has: workers get whole ones."""
+    return int((plan.predecessor < 0).sum())
 
 
 def worker_shares(requests: int, workers: int, max_concurrency: int | None = None) -> list[Share]:
-    """Each row to one worker, in turn; the parts of the cap add up to it.
+    """Each of `requests` (see `to_share_out`) to one worker, in turn; the parts of the cap add up to it.
 
     There are no more workers than requests, nor than the cap: one without either would do nothing.
     UsageError below 1 worker.
@@ -51,7 +65,7 @@ class ShardRecorder:
         self.plan = plan
         self.start_ns = 0
         self.meta: dict[str, Any] = {}
-        self.shares = worker_shares(len(plan), 1)
+        self.shares = worker_shares(to_share_out(plan), 1)
         self.parts: dict[int, Run] = {}
         """By the worker's number, from 0; each holds the worker's own rows only."""
         self.failure = ""

@@ -16,6 +16,7 @@ from engine_adapter.simulator.load import Played, SimulatedLoad
 from engine_adapter.simulator.settings import SchedulerSettings
 from engine_adapter.simulator.step_cost import StepCost
 from workloads import Plan
+from workloads.shared_blocks import shared_blocks
 
 _NEVER_LATE = ClientHealth(read_delay_p50_ns=0, read_delay_p99_ns=0, read_delay_max_ns=0, merged_share=0.0)
 
@@ -32,7 +33,8 @@ def simulate_run(
     """
     from engine_adapter.simulator.quick_play import quick_play  # only now, as it loads the compiler
 
-    load = load_of(plan, draft_acceptance)
+    load = load_of(plan, settings.block_size if settings.prefix_caching else None,
+                   draft_acceptance=draft_acceptance)
     played = quick_play(load, settings, cost, max_concurrency=max_concurrency, keep_steps=keep_steps)
     about = dict(meta or {})
     if "engine" not in about:
@@ -56,36 +58,59 @@ def can_simulate(engine: object) -> TypeGuard[CanSimulate]:
 def play_simulated(plan: Plan, engine: CanSimulate, info: EngineInfo, *, salt: str,
                    meta: Mapping[str, Any]) -> Run:
     """The run that `bench.play` would measure of `engine`; `info.knobs` must be those in force."""
-    return run_of(plan, engine.simulate(load_of(plan)), run_meta(plan, info, salt, meta))
+    caching = info.fingerprint.get("prefix_caching", True)
+    load = load_of(plan, info.kv_block_size if caching else None)
+    return run_of(plan, engine.simulate(load), run_meta(plan, info, salt, meta))
 
 
-def load_of(plan: Plan, draft_acceptance: float = 0.0) -> SimulatedLoad:
-    """The requests of `plan`. No two prompts of a plan share a beginning."""
-    return SimulatedLoad(arrival_ns=plan.intended_ns, input_len=plan.input_len.astype(np.int64),
-                         output_len=plan.output_len.astype(np.int64), draft_acceptance=draft_acceptance,
-                         seed=plan.seed)
+def load_of(plan: Plan, block_size: int | None = None, *, draft_acceptance: float = 0.0) -> SimulatedLoad:
+    """The requests of `plan`, later turns behind the turns before them.
+
+    With the size of the engine's KV blocks, what prompts share, later turns the answers before them too;
+    without it, for an engine that caches no prefixes, nothing.
+    """
+    shared = {}
+    if block_size is not None:
+        blocks = shared_blocks(plan, block_size)
+        shared = {"prefix_keys": blocks.keys, "prefix_offset": blocks.offset}
+    return SimulatedLoad(
+        arrival_ns=plan.intended_ns, input_len=plan.input_len.astype(np.int64),
+        output_len=plan.output_len.astype(np.int64), after=plan.predecessor.astype(np.int64),
+        think_ns=plan.think_ns, draft_acceptance=draft_acceptance, seed=plan.seed, **shared)
 
 
 def run_of(plan: Plan, played: Played, meta: Mapping[str, Any]) -> Run:
     """The run that `played` is, judged; `meta` as in Run.meta, with the engine."""
-    rows, refused = len(plan), played.refused
-    intended_ns = plan.intended_ns.astype(np.int64)
+    rows, refused, never = len(plan), played.refused, played.not_sent
+    intended_ns = np.where(never, plan.intended_ns, played.due_ns)
+    due_ns = np.where(never, plan.intended_ns, played.sent_ns)
     cap = meta.get("max_concurrency")
     if cap and np.isinf(plan.rate_rps):  # a closed loop: meant for the moment its place became free
-        intended_ns = played.sent_ns
+        intended_ns = due_ns
     run = Run(
         index=np.arange(rows, dtype=np.int32), component=plan.component.astype(np.int16),
         input_len=plan.input_len.astype(np.int32), output_len=plan.output_len.astype(np.int32),
         warmup=np.arange(rows) < plan.num_warmups, intended_ns=intended_ns,
-        due_ns=played.sent_ns if cap else intended_ns, stage=plan.stage.astype(np.int16),
-        sent_ns=played.sent_ns,
+        due_ns=due_ns if cap else intended_ns, stage=plan.stage.astype(np.int16), sent_ns=played.sent_ns,
         end_ns=np.where(played.end_ns == NEVER, played.sent_ns, played.end_ns),
-        outcome=np.where(refused, Outcome.REJECTED, Outcome.OK).astype(np.int8),
+        outcome=np.select([refused, never], [Outcome.REJECTED, Outcome.PREDECESSOR_FAILED],
+                          Outcome.OK).astype(np.int8),
         num_tokens=_tokens(played), reads_offset=played.reads_offset, read_ns=played.read_ns,
-        read_tokens=played.read_tokens, steps=played.steps, client=_NEVER_LATE, meta=dict(meta),
+        read_tokens=played.read_tokens, steps=played.steps, client=_NEVER_LATE,
+        session=plan.session.astype(np.int32), turn=plan.turn.astype(np.int32),
+        meta={**meta, **_prefix_cache(plan, played, meta["engine"])},
         error=dict.fromkeys(np.flatnonzero(refused).tolist(), _refusal(meta["engine"])),
     )
     return replace(run, validity=judge_validity(run))
+
+
+def _prefix_cache(plan: Plan, played: Played, engine: Mapping[str, Any]) -> dict[str, Any]:
+    """`prefix_cache`: prompt tokens looked up and found, as vLLM counts them, warm-up included and what was
+    preempted once; nothing where there is no cache."""
+    if not (engine.get("fingerprint") or {}).get("prefix_caching"):
+        return {}
+    asked = plan.input_len[~(played.refused | played.not_sent)]
+    return {"prefix_cache": {"queries": int(asked.sum()), "hits": int(played.cached_tokens.sum())}}
 
 
 def simulated_curve(settings: SchedulerSettings, cost: StepCost, lengths: Sequence[int], *,

@@ -20,11 +20,12 @@ from workloads.errors import EvidenceError
 SCHEMA_VERSION = 1
 _ROW_COLUMNS = ("index", "component", "input_len", "output_len", "warmup", "intended_ns", "sent_ns", "end_ns",
                 "outcome", "num_tokens")
-_LATER_COLUMNS = ("due_ns", "stage", "prompt_tokens", "status", "error")
+_LATER_COLUMNS = ("due_ns", "stage", "prompt_tokens", "status", "session", "turn", "error")
 """Added after the first runs were written: a file may lack them."""
 _ROW_DTYPES = {"index": np.int32, "component": np.int16, "input_len": np.int32, "output_len": np.int32,
                "warmup": np.bool_, "outcome": np.int8, "num_tokens": np.int32,
-               "stage": np.int16, "prompt_tokens": np.int32, "status": np.int16}
+               "stage": np.int16, "prompt_tokens": np.int32, "status": np.int16, "session": np.int32,
+               "turn": np.int32}
 
 
 def save_run(run: Run, path: str | Path, *, summary: Mapping[str, Any] | None = None) -> Path:

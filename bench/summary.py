@@ -103,6 +103,8 @@ class Summary:
         if not len(ends):
             return None
         begin = run.intended_ns[run.warmup].max(initial=run.start_ns)
+        # A late turn of the warm-up may be due after the first measured request.
+        begin = max(run.start_ns, min(begin, run.intended_ns[run.measured].min(initial=begin)))
         seconds = float(ends.max() - begin) / 1e9
         return seconds if seconds > 0 else None
 

@@ -23,6 +23,7 @@ from bench.dispatch import play
 from bench.recorder import RunRecorder
 from bench.run import Run
 from bench.select import select_rows
+from bench.shards import Share
 from bench.store import save_run
 from engine_adapter.clock import WallClock
 from engine_adapter.http.engine import HttpEngine
@@ -54,7 +55,7 @@ class _Worker:
     def __init__(self, job: dict[str, Any], say: Callable[..., None]) -> None:
         self._job, self._say = job, say
         self._plan = Plan.from_bytes(Path(job["plan"]).read_bytes())
-        self._rows = np.arange(job["first_row"], len(self._plan), job["every"])
+        self._rows = Share(job["first_row"], job["every"], job["max_concurrency"]).rows(self._plan)
         self._recorder = RunRecorder(self._plan)
         self._start_ns: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._stopped = ""

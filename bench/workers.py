@@ -12,7 +12,7 @@ from bench.dispatch import PROGRESS_PERIOD_NS, STEP_LOG_PERIOD_NS
 from bench.recorder import Progress
 from bench.run import Run
 from bench.run_meta import run_meta
-from bench.shards import ShardRecorder, worker_shares
+from bench.shards import ShardRecorder, to_share_out, worker_shares
 from bench.store import load_run
 from bench.worker_link import WorkerDied, WorkerLink
 from engine_adapter import errors as engine_errors
@@ -54,7 +54,7 @@ async def play_sharded(
     """
     recorder = recorder or ShardRecorder(plan)
     recorder.meta = run_meta(plan, info, salt, {"max_concurrency": max_concurrency, **(meta or {})})
-    recorder.shares = worker_shares(len(plan), workers, max_concurrency)
+    recorder.shares = worker_shares(to_share_out(plan), workers, max_concurrency)
     with tempfile.TemporaryDirectory(prefix="stallfree-workers-") as directory:
         plan_path = Path(directory) / "plan"
         plan_path.write_bytes(plan.to_bytes())

@@ -58,6 +58,8 @@ class DecodedAnswer:
     """For each message, how long it lay in the socket before it was read; 0 where unknown."""
     merged: list[bool]
     """For each message, whether it came together with others, so that their time may be wrong."""
+    token_ids: list[int] | None = None
+    """All of the answer's tokens, where the server says every one."""
 
 
 class Answer(Protocol):

@@ -8,7 +8,8 @@ One engine serves the whole class, because a real one takes half a minute to sta
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
 from engine_adapter.errors import Crashed, EngineError, NeedsRestart, Rejected
@@ -87,6 +88,18 @@ class EngineContract:
         assert times == sorted(times)
         assert [e.finish_reason for e in events[:-1]] == [None] * (len(events) - 1)
         assert events[-1].finish_reason == "length"
+
+    def test_the_tokens_of_an_answer_are_told_at_its_end_or_not_at_all(self) -> None:
+        """Where they were asked for, and are known, the last event has every one; no other event has any."""
+        async def told(request: GenerateRequest) -> list[Sequence[int]]:
+            return [event.token_ids async for event in self.engine.generate(request)]
+
+        asked = replace(self.request(40, 7), wants_token_ids=True)
+        *before, last = self.run(told(asked))
+        assert not any(map(len, before))
+        assert len(last) in (0, 7)
+        assert all(id_ >= 0 for id_ in last)
+        assert not any(map(len, self.run(told(self.request(40, 7)))))
 
     def test_many_at_once(self) -> None:
         """Requests in flight together all get their own tokens."""

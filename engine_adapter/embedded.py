@@ -39,6 +39,7 @@ class EmbeddedVllm:
         self._host: HostProcess | None = None
         self._live: LiveKnobs | None = None
         self._streams: dict[int, asyncio.Queue[TokenRecord | EngineError]] = {}
+        self._answers: dict[int, list[int]] = {}
         self._ready: asyncio.Future[dict[str, Any]] | None = None
         self._reset: asyncio.Future[bool] | None = None
         self._dead: EngineError | None = Crashed("the engine has not been started")
@@ -82,16 +83,19 @@ class EmbeddedVllm:
         queue: asyncio.Queue[TokenRecord | EngineError] = asyncio.Queue()
         self._streams[request.number] = queue
         ended = False
-        self._host.send(pack_generate(request.number, list(request.prompt_token_ids), request.output_len))
+        self._host.send(pack_generate(request.number, list(request.prompt_token_ids), request.output_len,
+                                      wants_token_ids=request.wants_token_ids))
         try:
             while not ended:
                 record = await queue.get()
                 ended = isinstance(record, EngineError) or record.finish_reason is not None
                 if isinstance(record, EngineError):
                     raise record
-                yield TokenEvent(record.read_ns, record.num_tokens, record.finish_reason)
+                yield TokenEvent(record.read_ns, record.num_tokens, record.finish_reason,
+                                 self._answers.pop(request.number, ()) if ended else ())
         finally:
             del self._streams[request.number]
+            self._answers.pop(request.number, None)
             if not ended:
                 self._host.send(message(op="cancel", number=request.number))
 
@@ -104,6 +108,13 @@ class EmbeddedVllm:
 
     def step_log(self) -> StepLog:
         return self._host.block.read_steps() if self._host is not None and not self._stopped else StepLog()
+
+    def prefix_counts(self) -> tuple[int, int] | None:
+        """Prompt tokens looked up in the prefix cache since the start, and found there, as vLLM counts them;
+        None where it does not."""
+        if self._host is None or self._stopped:
+            return None
+        return self._host.block.prefix_counts()
 
     async def reset_caches(self) -> None:
         if self._dead is not None:
@@ -136,6 +147,8 @@ class EmbeddedVllm:
             case "error" if (queue := self._streams.get(fields["number"])) is not None:
                 crashed = fields["kind"] == "crashed"
                 queue.put_nowait(Crashed(self._death()) if crashed else Rejected(fields["text"]))
+            case "answer" if fields["number"] in self._streams:
+                self._answers[fields["number"]] = fields["token_ids"]
             case "reset":
                 self._settle(self._reset, fields["done"])
             case "dead":

@@ -14,7 +14,7 @@ from typing import Any
 HEAD = struct.Struct("<cI")
 GENERATE, TOKENS, MESSAGE = b"G", b"T", b"M"
 
-_GENERATE_HEAD = struct.Struct("<qi")
+_GENERATE_HEAD = struct.Struct("<qi?")
 _TOKEN = struct.Struct("<qqii")
 _FINISH_REASONS: tuple[str | None, ...] = (None, "length", "stop", "abort", "error", "repetition", "other")
 
@@ -42,15 +42,16 @@ def message(**fields: Any) -> bytes:
     return frame(MESSAGE, json.dumps(fields).encode())
 
 
-def pack_generate(number: int, prompt: list[int], output_len: int) -> bytes:
-    return frame(GENERATE, _GENERATE_HEAD.pack(number, output_len) + array("i", prompt).tobytes())
+def pack_generate(number: int, prompt: list[int], output_len: int, *, wants_token_ids: bool = False) -> bytes:
+    head = _GENERATE_HEAD.pack(number, output_len, wants_token_ids)
+    return frame(GENERATE, head + array("i", prompt).tobytes())
 
 
-def unpack_generate(payload: bytes) -> tuple[int, list[int], int]:
-    number, output_len = _GENERATE_HEAD.unpack_from(payload)
+def unpack_generate(payload: bytes) -> tuple[int, list[int], int, bool]:
+    number, output_len, wants_token_ids = _GENERATE_HEAD.unpack_from(payload)
     prompt = array("i")
     prompt.frombytes(payload[_GENERATE_HEAD.size:])
-    return number, prompt.tolist(), output_len
+    return number, prompt.tolist(), output_len, wants_token_ids
 
 
 def unpack_tokens(payload: bytes) -> Iterator[TokenRecord]:

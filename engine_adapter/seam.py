@@ -17,6 +17,8 @@ class GenerateRequest:
     prompt_token_ids: Sequence[int]
     output_len: int
     """Exactly this many tokens are generated: end-of-sequence is ignored."""
+    wants_token_ids: bool = False
+    """Whether the last event is to hold the answer's token ids, where the engine can tell them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class TokenEvent:
     """New tokens in this read; 0 only in an event that carries nothing but the end."""
     finish_reason: str | None = None
     """Set in the last event: `length`, `stop`; `abort` or `error` mean that the request failed."""
+    token_ids: Sequence[int] = ()
+    """In the last event all tokens of the answer, where they were wanted and the engine tells them."""
 
 
 @dataclass(frozen=True, slots=True)

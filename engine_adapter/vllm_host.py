@@ -75,8 +75,9 @@ class Host:
             kind, length = HEAD.unpack(await self._reader.readexactly(HEAD.size))
             payload = await self._reader.readexactly(length)
             if kind == GENERATE:
-                number, prompt, output_len = unpack_generate(payload)
-                self._tasks[number] = asyncio.create_task(self._answer(number, prompt, output_len))
+                number, prompt, output_len, wants_ids = unpack_generate(payload)
+                answering = self._answer(number, prompt, output_len, wants_ids)
+                self._tasks[number] = asyncio.create_task(answering)
             elif kind == MESSAGE:
                 fields = json.loads(payload)
                 if fields["op"] == "stop":
@@ -87,12 +88,13 @@ class Host:
                     done = await self._llm.reset_prefix_cache()
                     self._writer.write(message(op="reset", done=bool(done)))
 
-    async def _answer(self, number: int, prompt: list[int], output_len: int) -> None:
+    async def _answer(self, number: int, prompt: list[int], output_len: int, wants_token_ids: bool) -> None:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
         from vllm.v1.engine.exceptions import EngineDeadError
 
         self._serial += 1
+        ids: list[int] = []
         try:
             params = SamplingParams(max_tokens=output_len, ignore_eos=True, temperature=0.0,
                                     detokenize=False, output_kind=RequestOutputKind.DELTA)
@@ -101,6 +103,10 @@ class Host:
                 read_ns = time.perf_counter_ns()
                 completion = output.outputs[0]
                 reason = (completion.finish_reason or "other") if output.finished else None
+                if wants_token_ids:
+                    ids += completion.token_ids
+                    if output.finished:   # before its last tokens, which leave with all others of the step
+                        self._writer.write(message(op="answer", number=number, token_ids=ids))
                 self._send_tokens(TokenRecord(number, read_ns, len(completion.token_ids), reason))
         except EngineDeadError as error:
             self._writer.write(message(op="error", number=number, kind="crashed", text=_line(error)))

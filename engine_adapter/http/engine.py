@@ -101,11 +101,13 @@ class HttpEngine:
         if decoded.failure is not None and not decoded.read_ns:
             raise as_engine_error(decoded.failure)
         last = len(decoded.read_ns) - 1
+        token_ids = (decoded.token_ids or ()) if request.wants_token_ids else ()
         for index, (read_ns, tokens) in enumerate(zip(decoded.read_ns, decoded.read_tokens, strict=True)):
             ended = decoded.finish_reason or "stop"
             if decoded.failure is not None:
                 ended = "error"
-            yield TokenEvent(read_ns, tokens, ended if index == last else None)
+            yield (TokenEvent(read_ns, tokens, ended, token_ids) if index == last
+                   else TokenEvent(read_ns, tokens))
 
     async def apply(self, knobs: Knobs) -> Applied:
         if self._pool is None:

@@ -113,6 +113,7 @@ class HttpAnswer:
             token_count_source=content.token_count_source,
             late_ns=[response.late_ns[read] for read in content.message_read],
             merged=[*merged, last] if stamps else [],
+            token_ids=content.token_ids,
         )
 
     def body(self) -> bytes:

@@ -49,6 +49,8 @@ class StreamContent:
     """All that a reader sees: reasoning, text, and the names and arguments of tool calls."""
     first_content_message: int | None
     """Index of the first message with more than reasoning in it."""
+    token_ids: list[int] | None
+    """All tokens of the answer, where it names them and they are what was counted."""
 
 
 def decode_stream(reads: Sequence[bytes], *, tokens_of_text: TokensOfText | None = None) -> StreamContent:
@@ -80,6 +82,7 @@ def decode_stream(reads: Sequence[bytes], *, tokens_of_text: TokensOfText | None
         token_count_source=source,
         text="".join(stream.texts),
         first_content_message=None if first is None else min(bisect_left(kept, first), len(kept) - 1),
+        token_ids=stream.ids if source == "token_ids" and all(map(_is_id, stream.ids)) else None,
     )
 
 
@@ -90,6 +93,7 @@ class _Stream:
         self.reads: list[int] = []
         self.texts: list[str] = []
         self.num_ids: list[int | None] = []
+        self.ids: list[int] = []
         self.checkpoints: list[tuple[int, int]] = []
         self.first_content: int | None = None
         self.finish_reason: str | None = None
@@ -140,6 +144,7 @@ class _Stream:
             self.reads.append(read)
             self.texts.append(reasoning + content)
             self.num_ids.append(None if ids is None else len(ids))
+            self.ids += ids or ()
         self.finish_reason = choice.finish_reason or self.finish_reason
 
     def _grew(self, counted: int, choice: Choice) -> bool:
@@ -196,10 +201,15 @@ def _foreign(body: bytes) -> Failure | None:
     return Failure(FailureKind.PARSE, f"{what}: {_hint(body)}")
 
 
+_IDS = 1 << 31
 _FIELDS = (b":", b"data:", b"event:", b"id:", b"retry:")
 _LONGEST_FIELD = max(_FIELDS, key=len)
 _FAILED = ("abort", "error")
 """Finish reasons of engines for answers that they gave up; see engine_adapter.seam."""
+
+
+def _is_id(value: object) -> bool:
+    return isinstance(value, int) and 0 <= value < _IDS
 
 
 def _server_error(text: str) -> Failure:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 _WORDS = (
     "time", "year", "people", "way", "day", "man", "thing", "woman", "life", "child", "world", "school",
     "state", "family", "student", "group", "country", "problem", "hand", "part", "place", "case", "week",
@@ -27,7 +29,7 @@ class PromptWords:
 
     def text(self, token_ids: Sequence[int]) -> str:
         """A text of about `len(token_ids)` tokens, as the server counts them."""
-        return " ".join(_words_for(token_ids, self.words_for(len(token_ids))))
+        return " ".join(_words_for(token_ids, self.words_for(len(token_ids)), self.tokens_per_word))
 
     def words_for(self, tokens: int) -> int:
         """How many words make a prompt of so many tokens; at least one."""
@@ -43,13 +45,13 @@ class PromptWords:
         return cls(slope, tokens_a - slope * words_a)
 
 
-def _words_for(token_ids: Sequence[int], count: int) -> list[str]:
-    size = len(_WORDS)
-    chosen = [_WORDS[(i * 2654435761 >> 7) % size] for i in token_ids[:count]]
-    # A word each may not be enough: go round again, with other words.
-    lap = 1
-    while len(chosen) < count:
-        more = token_ids[: count - len(chosen)]
-        chosen += [_WORDS[((i + lap * 7919) * 2654435761 >> 7) % size] for i in more]
-        lap += 1
-    return chosen
+def _words_for(token_ids: Sequence[int], count: int, tokens_per_word: float) -> list[str]:
+    """Word number j is made of the id at j * tokens_per_word, however long the prompt is: what prompts
+    share of their ids they share of their words, in the same proportion."""
+    places = np.arange(count)
+    id_of = np.minimum((places * tokens_per_word).astype(np.int64), len(token_ids) - 1)
+    begins = np.diff(id_of, prepend=-1) > 0
+    # An id that makes several words makes different ones.
+    lap = places - np.maximum.accumulate(np.where(begins, places, 0))
+    hashed = (np.asarray(token_ids, dtype=np.int64)[id_of] + lap * 7919) * 2654435761 >> 7
+    return [_WORDS[number] for number in (hashed % len(_WORDS)).tolist()]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench import Deadlines, load_run, measure_prefill_curve, play, save_run, summarise
-from bench.run import Outcome, Run
+from bench.run import NEVER, Outcome, Run
 from bench.simulated import play_simulated, simulate_run, simulated_curve
 from engine_adapter.clock import VirtualClock
 from engine_adapter.simulator.engine import SimulatedEngine
@@ -18,6 +18,7 @@ from engine_adapter.simulator.settings import SchedulerSettings
 from engine_adapter.simulator.step_cost import StepCost
 from engine_adapter.step_log import CHUNK_COLUMNS, STEP_COLUMNS
 from workloads import Plan
+from workloads.prompt_parts import PromptBlocks
 
 MS = 1_000_000
 SETTINGS = SchedulerSettings(token_budget=256, max_seqs=8, max_model_len=2048, num_kv_blocks=200)
@@ -28,13 +29,15 @@ WAYLESS = replace(COST, host_ns=0, host_request_ns=0, arrival_ns=0, arrival_toke
 
 
 def plan_of(intended_ns: list[int], lengths: list[tuple[int, int]], *, rate_rps: float = 10.0,
-            warmups: int = 0) -> Plan:
+            warmups: int = 0, **shared: Any) -> Plan:
+    """With what `shared` names: columns of Plan."""
     n = len(intended_ns)
     none = np.full(n, -1, dtype=np.int32)
     return Plan(
         intended_ns=np.array(intended_ns), input_len=np.array([i for i, _ in lengths]),
-        output_len=np.array([o for _, o in lengths]), component=np.zeros(n), prefix_group=none, session=none,
-        turn=np.zeros(n), num_warmups=warmups, seed=3, rate_rps=rate_rps, component_names=("chat",))
+        output_len=np.array([o for _, o in lengths]), component=np.zeros(n), num_warmups=warmups, seed=3,
+        rate_rps=rate_rps, component_names=("chat",),
+        **{"prefix_group": none, "session": none, "turn": np.zeros(n), **shared})
 
 
 def measured(plan: Plan, engine_settings: SchedulerSettings, cost: StepCost,
@@ -56,9 +59,11 @@ def measured(plan: Plan, engine_settings: SchedulerSettings, cost: StepCost,
 def assert_same(one: Run, other: Run) -> None:
     """Equal from the start of the schedule on, step log included."""
     for name in ("intended_ns", "due_ns", "sent_ns", "end_ns", "read_ns"):
-        np.testing.assert_array_equal(getattr(one, name) - one.start_ns,
-                                      getattr(other, name) - other.start_ns, err_msg=name)
-    for name in ("index", "outcome", "num_tokens", "reads_offset", "read_tokens", "warmup", "stage"):
+        times = [np.where((at := getattr(run, name)) == NEVER, NEVER, at - run.start_ns)
+                 for run in (one, other)]
+        np.testing.assert_array_equal(*times, err_msg=name)
+    for name in ("index", "outcome", "num_tokens", "reads_offset", "read_tokens", "warmup", "stage",
+                 "session", "turn"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
     for name in STEP_COLUMNS:
         shift = (one.start_ns, other.start_ns) if name.endswith("_ns") else (0, 0)
@@ -74,8 +79,17 @@ def scenes(draw: Any) -> tuple[Plan, SchedulerSettings, StepCost, int | None]:
     gaps = draw(st.lists(st.sampled_from([0, 0, 1 * MS, 7 * MS, 40 * MS, 300 * MS]), min_size=n, max_size=n))
     lengths = draw(st.lists(st.tuples(st.integers(1, 700), st.integers(1, 40)), min_size=n, max_size=n))
     closed = draw(st.booleans())
+    shared: dict[str, Any] = {}
+    match draw(st.sampled_from(["nothing", "prefixes", "blocks"])):
+        case "prefixes":
+            shared = {"prefix_group": draw(st.lists(st.integers(-1, 1), min_size=n, max_size=n)),
+                      "prefix_lens": [100, 37]}
+        case "blocks":
+            keys = draw(st.lists(st.lists(st.sampled_from([1, 2]), max_size=9), min_size=n, max_size=n))
+            joined = np.array([key for one in keys for key in one], dtype=np.int64)
+            shared = {"blocks": PromptBlocks(24, joined, np.cumsum([0, *map(len, keys)]))}
     plan = plan_of([0] * n if closed else np.cumsum(gaps).tolist(), lengths,
-                   rate_rps=float("inf") if closed else 10.0)
+                   rate_rps=float("inf") if closed else 10.0, **shared)
     budget, seqs = draw(st.sampled_from([(64, 4), (256, 8), (1024, 16)]))
     chosen = replace(
         SETTINGS, token_budget=budget, max_seqs=seqs, num_kv_blocks=draw(st.sampled_from([60, 90, 400])),
@@ -87,12 +101,45 @@ def scenes(draw: Any) -> tuple[Plan, SchedulerSettings, StepCost, int | None]:
     return plan, chosen, draw(st.sampled_from([COST, WAYLESS])), cap
 
 
+@st.composite
+def talks(draw: Any) -> tuple[Plan, SchedulerSettings, StepCost, int | None]:
+    """The same settings for conversations: later turns hold what was said before them, more or less, and some
+    are too long."""
+    plan, chosen, cost, cap = draw(scenes())
+    n = len(plan)
+    session = draw(st.lists(st.integers(-1, 3), min_size=n, max_size=n))
+    turn, last, input_len = [0] * n, {}, plan.input_len.astype(np.int64) // 4 + 1
+    for row, talk in enumerate(session):
+        if (before := last.get(talk)) is not None:
+            turn[row] = turn[before] + 1
+            said = int(input_len[before] + plan.output_len[before])
+            input_len[row] = draw(st.sampled_from([said + 9, said + 9, said + 50, 30, said + 2000]))
+        if talk >= 0:
+            last[talk] = row
+    thinking = st.sampled_from([0, 0, 3 * MS, 50 * MS])
+    return replace(
+        plan, session=np.array(session), turn=np.array(turn), input_len=input_len, blocks=None,
+        think_ns=np.array(draw(st.lists(thinking, min_size=n, max_size=n)))), chosen, cost, cap
+
+
+@settings(max_examples=60, deadline=None)
+@given(talks())
+def test_conversations_in_simulated_time_are_those_that_the_client_has(
+    scene: tuple[Plan, SchedulerSettings, StepCost, int | None]
+) -> None:
+    """Every turn due, sent, answered, cached or dropped as by the client that waits for the answers."""
+    plan, chosen, cost, cap = scene
+    assert_same(simulate_run(plan, chosen, cost, max_concurrency=cap),
+                measured(plan, chosen, cost, max_concurrency=cap))
+
+
 @settings(max_examples=25, deadline=None)
 @given(scenes())
 def test_the_fast_path_equals_the_engine_to_the_nanosecond(
     scene: tuple[Plan, SchedulerSettings, StepCost, int | None]
 ) -> None:
-    """Every send, read and step at the same time, open and closed loop, lock step, ahead and in stages."""
+    """Every send, read and step at the same time, open and closed loop, lock step, ahead and in stages,
+    whatever the prompts share."""
     plan, chosen, cost, cap = scene
     assert_same(simulate_run(plan, chosen, cost, max_concurrency=cap),
                 measured(plan, chosen, cost, max_concurrency=cap))
@@ -109,6 +156,54 @@ def test_what_can_never_fit_is_refused_and_counted() -> None:
     assert "takes 2048 tokens, the KV cache holds 624" in run.error[1]
     assert summarise(run).figure("error_rate").value == 0.5
     assert run.validity.valid
+
+
+def test_the_cache_is_counted_as_vllm_counts() -> None:
+    """Whole blocks of what was computed before; the last token of a prompt is always computed again, so of a
+    prompt that is all there the last block is. What is refused was never looked up."""
+    plan = plan_of([0, 900 * MS, 1800 * MS, 2700 * MS], [(100, 2), (64, 2), (100, 2), (3000, 2)],
+                   prefix_group=[0, 0, 0, 0], prefix_lens=[64], warmups=1)
+    run = simulate_run(plan, replace(SETTINGS, prefix_caching=True), COST)
+    assert run.meta["prefix_cache"] == {"queries": 264, "hits": 48 + 64}
+    told = summarise(run).as_dict()["prefix_cache"]
+    assert told == {"queries": 264, "hits": 112, "hit_share": 112 / 264}
+    assert summarise(simulate_run(plan, SETTINGS, COST)).as_dict()["prefix_cache"] is None
+
+
+def conversation(**columns: Any) -> Plan:
+    """Three turns of one, and a stranger in between."""
+    return plan_of([0, 5 * MS, 6 * MS, 900 * MS], [(40, 24), (50, 8), (100, 28), (160, 4)],
+                   **{"session": [0, -1, 0, 0], "turn": [0, 0, 1, 2], "think_ns": [0, 0, 70 * MS, 1 * MS],
+                      **columns})
+
+
+def test_later_turns_wait_for_the_answer_and_its_reader() -> None:
+    """They are meant for the moment when both are through, or their time in the plan if that is later."""
+    run = simulate_run(conversation(), SETTINGS, COST)
+    assert run.validity.valid, run.validity.reasons
+    assert run.intended_ns.tolist() == run.due_ns.tolist() == run.sent_ns.tolist() == [
+        0, 5 * MS, run.end_ns[0] + 70 * MS, 900 * MS]
+    capped = simulate_run(conversation(), SETTINGS, COST, max_concurrency=1)
+    assert capped.intended_ns[2] == capped.end_ns[0] + 70 * MS
+    assert np.all(np.sort(capped.sent_ns)[1:] >= np.sort(capped.end_ns)[:-1])
+
+
+def test_later_turns_find_what_was_said_in_the_cache() -> None:
+    """Prompt and answer of the turn before, in whole blocks: of 64 tokens 63 were computed, of 128 there
+    are 127."""
+    run = simulate_run(conversation(), replace(SETTINGS, prefix_caching=True), COST)
+    assert run.meta["prefix_cache"] == {"queries": 350, "hits": 48 + 112}
+
+
+def test_a_turn_whose_predecessor_failed_is_not_sent() -> None:
+    """It is a failure of its own kind, and so are all turns behind it."""
+    plan = plan_of([0, 5 * MS, 6 * MS, 9 * MS], [(40, 24), (2100, 8), (2200, 8), (2300, 4)],
+                   session=[-1, 0, 0, 0], turn=[0, 0, 1, 2])
+    run = simulate_run(plan, SETTINGS, COST, max_concurrency=1)
+    assert run.outcome.tolist() == [Outcome.OK, Outcome.REJECTED, *[Outcome.PREDECESSOR_FAILED] * 2]
+    assert run.sent_ns[2:].tolist() == run.end_ns[2:].tolist() == [-1, -1]
+    assert run.intended_ns.tolist()[2:] == [6 * MS, 9 * MS]
+    assert summarise(run).figure("error_rate").value == 0.75
 
 
 def test_a_run_in_which_nothing_fits_is_invalid() -> None:

@@ -1,6 +1,7 @@
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -249,3 +250,14 @@ def test_figures_outlive_what_they_were_made_of(run_of: RunOf) -> None:
     summary.let_go()
     assert summary.as_dict() == told
     assert summary.figure("tbt", "max") == gap
+
+
+def test_a_run_begins_no_later_than_its_first_measured_request(run_of: Callable[..., Run]) -> None:
+    """A turn of the warm-up that is due late does not shorten the time that rates are counted over."""
+    run = run_of([[(10, 2)]] * 4, warmups=2)
+    late = replace(run, intended_ns=run.intended_ns + np.array([0, 10**9, 0, 0]))
+    plain, moved = summarise(run).duration_s, summarise(late).duration_s
+    assert plain is not None
+    assert moved is not None
+    assert moved >= plain - 0.2
+    assert moved == pytest.approx(0.11)

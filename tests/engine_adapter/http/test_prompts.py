@@ -78,6 +78,21 @@ def test_equal_beginnings_stay_equal_as_words(ids: list[int], shared: int) -> No
     assert words.text(ids).split()[:shared] == words.text(other).split()[:shared]
 
 
+@given(st.floats(0.4, 3.0), st.floats(0, 20), st.integers(30, 300), st.integers(30, 300), st.integers(1, 300))
+def test_prompts_share_words_as_they_share_tokens(
+        per_word: float, overhead: float, shared: int, own: int, more: int) -> None:
+    """Whatever a word counts, a common beginning of so many tokens makes words of so many tokens common, and
+    what comes after it differs: also where a conversation goes on."""
+    words = PromptWords(per_word, overhead)
+    prefix = np.arange(shared) * 31 + 10
+    texts = [words.text([*prefix, *(np.arange(length) * 17 + salt)]).split()
+             for length, salt in ((own, 5000), (own + more, 5000), (own + more, 9001))]
+    first, longer, other = texts
+    common = next((i for i, (a, b) in enumerate(zip(longer, other, strict=True)) if a != b), len(longer))
+    assert abs(common * per_word - shared) <= overhead + 3 * max(1, per_word)
+    assert longer[:len(first) - 1] == first[:-1]   # the last word may stand for what is left
+
+
 @given(st.floats(0.5, 3.0), st.floats(0, 60), st.integers(1, 5000))
 def test_words_make_the_planned_tokens_once_two_prompts_were_counted(
         per_word: float, overhead: float, tokens: int) -> None:
