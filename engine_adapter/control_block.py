@@ -20,6 +20,7 @@ ENVIRONMENT_NAME = "STALLFREE_CONTROL_BLOCK"
 _WORDS = 64
 _MAGIC, _VERSION, _APPLIED, _PID, _BROKEN = 0, 1, 2, 3, 4
 _STEPS_WRITTEN, _CHUNKS_WRITTEN, _OVERHEAD_NS = 5, 6, 7
+_PREFIX_COUNTED, _PREFIX_QUERIES, _PREFIX_HITS = 8, 9, 10
 _ASKED, _EFFECTIVE = 16, 32
 _MAGIC_VALUE = 0x57A11F4EE
 _STEP_SLOTS = 1 << 15
@@ -93,6 +94,12 @@ class ControlBlock:
         """The scheduler's settings as it reported them itself."""
         return _to_knobs(self._head[_EFFECTIVE:_EFFECTIVE + 5].tolist())
 
+    def prefix_counts(self) -> tuple[int, int] | None:
+        """Prompt tokens looked up in the prefix cache so far, and found there; None where nobody counts."""
+        if not self._head[_PREFIX_COUNTED]:
+            return None
+        return int(self._head[_PREFIX_QUERIES]), int(self._head[_PREFIX_HITS])
+
     def read_steps(self) -> StepLog:
         """Steps finished since the last call."""
         steps_written = int(self._head[_STEPS_WRITTEN])
@@ -151,6 +158,11 @@ class ControlBlock:
         count = int(self._head[_STEPS_WRITTEN])
         self._steps[count % _STEP_SLOTS] = step
         self._head[_STEPS_WRITTEN] = count + 1
+
+    def count_prefixes(self, queries: int, hits: int) -> None:
+        """Say how many prompt tokens were looked up in the prefix cache and found there since the start."""
+        self._head[_PREFIX_QUERIES], self._head[_PREFIX_HITS] = queries, hits
+        self._head[_PREFIX_COUNTED] = 1
 
     def add_overhead(self, nanoseconds: int) -> None:
         self._head[_OVERHEAD_NS] += nanoseconds

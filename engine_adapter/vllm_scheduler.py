@@ -6,6 +6,7 @@ notes what came out. When vLLM has changed so that it cannot, it steps aside for
 engine goes on as if it were not there; the adapter sees that and says so.
 """
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -41,6 +42,10 @@ class _Plugin(_SchedulerBeside):  # type: ignore[misc]
         self._preempted = 0
         self._pending: deque[tuple[Any, tuple[int, ...], list[tuple[int, ...]]]] = deque()
         self._aside = False
+        self._prefixes: Any = None
+        with contextlib.suppress(Exception):  # without this count all else still works
+            self._prefixes = _counting(self.kv_cache_manager)
+            self._block.count_prefixes(0, 0)
         try:
             self._block.report(self._in_force(), 0)
         except Exception:
@@ -69,6 +74,8 @@ class _Plugin(_SchedulerBeside):  # type: ignore[misc]
         if output.total_num_scheduled_tokens and not self._aside:
             try:
                 self._note(output, start_ns)
+                if self._prefixes is not None:
+                    self._block.count_prefixes(self._prefixes.queries, self._prefixes.hits)
             except Exception:
                 self._step_aside()
         self._block.add_overhead(time.perf_counter_ns() - scheduled_ns + refreshed_ns - start_ns)
@@ -140,6 +147,15 @@ class StallfreeScheduler(_Plugin, Scheduler):  # type: ignore[misc]
 
 class StallfreeAsyncScheduler(_Plugin, AsyncScheduler):  # type: ignore[misc]
     """For engines that vLLM runs with async scheduling."""
+
+
+def _counting(manager: Any) -> Any:
+    """vLLM's own count of what its prefix cache finds, which it keeps for its metrics page only."""
+    from vllm.v1.metrics.stats import PrefixCacheStats
+
+    manager.prefix_cache_stats = PrefixCacheStats()
+    manager.log_stats = True
+    return manager.prefix_cache_stats
 
 
 def _die_with_parent() -> None:

@@ -28,6 +28,8 @@ NOT_OURS = {"--scheduling-policy", "--long-prefill-token-threshold-adaptive", "-
 """Flags of vLLM and pip that the text names and no command of ours needs to have."""
 ROOT_COMMAND: Any = typer.main.get_command(main.app)
 OURS = tuple(ROOT_COMMAND.commands)
+GROUPS = tuple(name for name, command in ROOT_COMMAND.commands.items() if hasattr(command, "commands"))
+"""Commands that are followed by another word, as `tune workload show`."""
 A_SERVER = "http://127.0.0.1:8000"
 """Stands in the documents for a server that runs; commands that name it are played against one."""
 RUNS_OF_THEIR_OWN = ("cal-512", "cal-2048", "cal-batch", "judge")
@@ -89,7 +91,9 @@ def first_column(page: str, heading: str) -> list[str]:
 
 def options_of(command: str) -> set[str]:
     chosen = ROOT_COMMAND.commands[command] if command else ROOT_COMMAND
-    found = {flag for param in chosen.params for flag in (*param.opts, *param.secondary_opts)}
+    members = [chosen, *getattr(chosen, "commands", {}).values()] if command else [chosen]
+    params = [param for each in members for param in each.params]
+    found = {flag for param in params for flag in (*param.opts, *param.secondary_opts)}
     return {flag for flag in found if flag.startswith("-")} | {"--help", "-h"}
 
 
@@ -194,7 +198,8 @@ def _words_for_tune(command: str) -> list[str] | None:
         return None
     assert program == "tune"
     # In a sentence a command may stand by its name alone.
-    return [*rest, "--help"] if len(rest) == 1 and rest[0] != "doctor" else rest
+    by_name = len(rest) == (2 if rest[0] in GROUPS else 1) and rest[0] != "doctor"
+    return [*rest, "--help"] if by_name and rest != ["workload", "formats"] else rest
 
 
 @pytest.mark.parametrize(("page", "command"), COMMANDS)

@@ -12,7 +12,7 @@ from typing import Any
 
 from numba import njit
 
-from engine_adapter.simulator import kernel_blocks, kernel_loop, kernel_steps, kernel_timeline
+from engine_adapter.simulator import kernel_blocks, kernel_loop, kernel_steps
 
 
 def _sources_number() -> int:
@@ -52,13 +52,8 @@ def _entry_points(sources: int) -> tuple[Any, ...]:
     def play_slice(state, timeline, cost, other_rule, turns):  # type: ignore[no-untyped-def]
         return kernel_loop.play_slice(state, timeline, cost, other_rule, turns) + 0 * sources
 
-    def send_next(state, timeline, free_ns):  # type: ignore[no-untyped-def]
-        kernel_timeline.send_next(state, timeline, free_ns)
-        return sources
-
-    functions = (add, decide, finish_oldest, end_early, reset_blocks, play_slice, send_next)
+    functions = (add, decide, finish_oldest, end_early, reset_blocks, play_slice)
     return tuple(_kept(function) for function in functions)
 
 
-add, decide, finish_oldest, end_early, reset_blocks, play_slice, send_next = _entry_points(
-    _sources_number())
+add, decide, finish_oldest, end_early, reset_blocks, play_slice = _entry_points(_sources_number())

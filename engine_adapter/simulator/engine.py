@@ -10,7 +10,7 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from engine_adapter.clock import Clock
@@ -18,6 +18,7 @@ from engine_adapter.errors import Crashed, EngineError, NeedsRestart, Rejected
 from engine_adapter.knobs import KnobLimits, Knobs
 from engine_adapter.seam import Applied, EngineInfo, GenerateRequest, TokenEvent
 from engine_adapter.simulator.info import VOCAB_SIZE, fingerprint_of, knobs_of, simulated_info
+from engine_adapter.simulator.live_request import LiveRequest, made_up_answer
 from engine_adapter.simulator.load import Played, SimulatedLoad
 from engine_adapter.simulator.prefix_keys import PrefixKeys
 from engine_adapter.simulator.settings import SchedulerSettings
@@ -33,22 +34,6 @@ _FAR_BEHIND_NS = 50_000_000
 
 _AT_ONCE = 4096
 """Requests of one nanosecond that are told apart."""
-
-
-@dataclass(slots=True, order=True)
-class _Live:
-    """A request from its sending to its end, in the order in which the scheduler sees them."""
-
-    visible_ns: int
-    """When it sees this one."""
-    order: int
-    sent_ns: int = field(compare=False)
-    request: GenerateRequest = field(compare=False)
-    events: asyncio.Queue[TokenEvent | EngineError] = field(default_factory=asyncio.Queue, compare=False)
-    row: int | None = field(default=None, compare=False)
-    """In the scheduler; None before it is seen."""
-    left: bool = field(default=False, compare=False)
-    """Nobody waits for it any more."""
 
 
 class SimulatedEngine:
@@ -76,15 +61,15 @@ class SimulatedEngine:
         self._times = StepTimes(settings, cost, 0)
         self._keys = PrefixKeys(settings.block_size)
         self._order = itertools.count()
-        self._arriving: list[_Live] = []
+        self._arriving: list[LiveRequest] = []
         """A heap of those that the scheduler does not see yet."""
-        self._live: dict[int, _Live] = {}
+        self._live: dict[int, LiveRequest] = {}
         """Those in the scheduler, by row."""
         self._numbers: list[int] = []
         """Of the requests of all rows."""
         self._in_flight: deque[Step] = deque()
         """Steps that were decided, empty ones too."""
-        self._outbox: deque[tuple[int, list[tuple[_Live, int, bool]]]] = deque()
+        self._outbox: deque[tuple[int, list[tuple[LiveRequest, int, bool]]]] = deque()
         """Tokens on their way to their readers, and when they are read."""
         self._sent, self._posted = asyncio.Event(), asyncio.Event()
 
@@ -172,7 +157,7 @@ class SimulatedEngine:
         assert self._scheduler is not None, "asked for only after the start"
         return self._scheduler
 
-    def _admit(self, request: GenerateRequest) -> _Live:
+    def _admit(self, request: GenerateRequest) -> LiveRequest:
         from engine_adapter.simulator.state_arrays import rejected
 
         if self._dead is not None:
@@ -183,7 +168,9 @@ class SimulatedEngine:
             raise reason
         sent_ns = self._clock.now_ns()
         visible_ns = self._times.visible_ns(sent_ns, len(request.prompt_token_ids))
-        live = _Live(visible_ns, next(self._order), sent_ns, request)
+        live = LiveRequest(
+            visible_ns, next(self._order), sent_ns, request,
+            made_up_answer(request, seed=self._seed, vocab_size=self._vocab_size))
         heapq.heappush(self._arriving, live)
         self._sent.set()
         return live
@@ -229,7 +216,7 @@ class SimulatedEngine:
             if live.left:
                 continue
             prompt = live.request.prompt_token_ids
-            keys = self._keys.of(prompt) if self._settings.prefix_caching else ()
+            keys = self._keys.of([*prompt, *live.answer]) if self._settings.prefix_caching else ()
             # vLLM's priority policy lets requests that came at the very same time push one another out for
             # ever; no two reach a real engine so, and none does here.
             came = live.sent_ns * _AT_ONCE + len(self._numbers) % _AT_ONCE
@@ -278,10 +265,11 @@ class SimulatedEngine:
                 self._hand_out(self._outbox.popleft()[1])
             await self._posted.wait()
 
-    def _hand_out(self, tokens: list[tuple[_Live, int, bool]]) -> None:
+    def _hand_out(self, tokens: list[tuple[LiveRequest, int, bool]]) -> None:
         now_ns = self._clock.now_ns()
         for live, new, finished in tokens:
-            live.events.put_nowait(TokenEvent(now_ns, new, "length" if finished else None))
+            live.events.put_nowait(TokenEvent(now_ns, new, "length", live.answer) if finished
+                                   else TokenEvent(now_ns, new))
 
 
 async def _first_of(*waits: Coroutine[Any, Any, Any]) -> None:

@@ -11,6 +11,7 @@ when such a stretch is over. Blocks are taken and cached, and requests end, in t
 
 from engine_adapter.simulator.cost_arrays import CostArrays
 from engine_adapter.simulator.kernel_blocks import cache_full_blocks, grow, release
+from engine_adapter.simulator.kernel_sending import next_coming_ns, note_end
 from engine_adapter.simulator.kernel_state import (
     ASYNC,
     BLOCK_SIZE,
@@ -59,14 +60,11 @@ from engine_adapter.simulator.kernel_state import (
 from engine_adapter.simulator.kernel_timeline import (
     FIRST_QUEUED,
     KEEP_STEPS,
-    NEXT_ARRIVAL,
     NOW,
     NUM_LOGGED,
-    NUM_ORDERED,
     QUEUED,
     Timeline,
     end_step,
-    send_next,
     start_step,
 )
 
@@ -83,14 +81,14 @@ def cruise(state: State, timeline: Timeline, cost: CostArrays) -> None:
     scalars, clock, events = state.scalars, timeline.clock, timeline.events
     lag = scalars[ASYNC]
     prefixes = _note_events(state, timeline, lag)
+    coming_ns = next_coming_ns(timeline)
     step = 0
     # One row of the log is left for the turn of the loop that follows.
     most = min(len(timeline.stretch_ns), timeline.steps.shape[0] - clock[NUM_LOGGED] - 1)
     if not clock[KEEP_STEPS]:
         most = len(timeline.stretch_ns)
     while step < most:
-        if (clock[NEXT_ARRIVAL] < clock[NUM_ORDERED]
-                and timeline.visible_ns[timeline.order[clock[NEXT_ARRIVAL]]] <= clock[NOW]):
+        if coming_ns <= clock[NOW]:
             break
         count = scalars[NUM_RUNNING]
         ending = taking = caching = 0
@@ -124,6 +122,7 @@ def cruise(state: State, timeline: Timeline, cost: CostArrays) -> None:
         step += 1
         if ending > 0:
             prefixes -= _end_requests(state, timeline, step, lag, read)
+            coming_ns = next_coming_ns(timeline)
             if scalars[NUM_RUNNING] == 0 or scalars[NUM_WAITING] > 0:
                 break
     if step > 0:
@@ -240,8 +239,7 @@ def _end_requests(state: State, timeline: Timeline, steps: int, lag: int, read: 
             gone += rows[row, COMPUTED]
         rows[row, STATUS] = FINISHED
         release(state, row)
-        timeline.end_ns[row] = read
-        send_next(state, timeline, read)
+        note_end(timeline, row, read)
     scalars[NUM_RUNNING] = kept
     return gone
 

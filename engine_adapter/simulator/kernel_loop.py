@@ -10,13 +10,16 @@ too, as it does in vLLM. Requests become visible at their arrival plus what the 
 
 from engine_adapter.simulator.cost_arrays import CostArrays, chunk_attention_ns
 from engine_adapter.simulator.kernel_cruise import cruise
+from engine_adapter.simulator.kernel_sending import next_seen_ns, next_sent_ns, note_end, send_due
 from engine_adapter.simulator.kernel_state import (
+    ARRIVAL,
     DRAFTED,
     ENDED,
     FIRST_NS,
     IN_FLIGHT,
     INPUT,
     MOST_IN_FLIGHT,
+    NEVER,
     NEW_TOKENS,
     NUM_RUNNING,
     NUM_WAITING,
@@ -40,7 +43,6 @@ from engine_adapter.simulator.kernel_timeline import (
     NOW,
     NUM_CHUNKS,
     NUM_LOGGED,
-    NUM_ORDERED,
     PATIENCE,
     PREEMPTED_SINCE,
     QUEUED,
@@ -48,12 +50,14 @@ from engine_adapter.simulator.kernel_timeline import (
     Timeline,
     end_step,
     rounded,
-    send_next,
     start_step,
 )
 
 MORE, DONE, STUCK = range(3)
 """How a slice of the loop ends."""
+
+_AT_ONCE = 4096
+"""Requests of one nanosecond whose arrivals are told apart."""
 
 
 @inner
@@ -109,21 +113,28 @@ def _turn(state: State, timeline: Timeline, cost: CostArrays, other_rule: int | 
 @inner
 def _take_arrivals(state: State, timeline: Timeline) -> None:
     clock = timeline.clock
-    while clock[NEXT_ARRIVAL] < clock[NUM_ORDERED]:
+    if next_sent_ns(timeline) <= clock[NOW]:
+        send_due(state, timeline)
+    while next_seen_ns(timeline) <= clock[NOW]:
         row = timeline.order[clock[NEXT_ARRIVAL]]
-        if timeline.visible_ns[row] > clock[NOW]:
-            return
+        if len(timeline.due) > 0:   # else the rows are in order of arrival
+            state.rows[row, ARRIVAL] = timeline.sent_ns[row] * _AT_ONCE + clock[NEXT_ARRIVAL] % _AT_ONCE
         add(state, row)
         clock[NEXT_ARRIVAL] += 1
 
 
 @inner
 def _wait(state: State, timeline: Timeline) -> int:
-    """Let time pass until the next arrival, if there is one."""
+    """Let time pass until the scheduler sees another request, if there is one."""
     clock = timeline.clock
-    if clock[NEXT_ARRIVAL] == clock[NUM_ORDERED]:
+    sent, seen = next_sent_ns(timeline), next_seen_ns(timeline)
+    while sent <= seen and sent < NEVER:
+        clock[NOW] = max(clock[NOW], sent)
+        send_due(state, timeline)
+        sent, seen = next_sent_ns(timeline), next_seen_ns(timeline)
+    if seen == NEVER:
         return STUCK if state.scalars[NUM_WAITING] + state.scalars[NUM_RUNNING] > 0 else DONE
-    clock[NOW] = max(clock[NOW], timeline.visible_ns[timeline.order[clock[NEXT_ARRIVAL]]])
+    clock[NOW] = max(clock[NOW], seen)
     return MORE
 
 
@@ -182,5 +193,4 @@ def _await_oldest(state: State, timeline: Timeline) -> None:
         if drafts:
             timeline.read_tokens[to] = entries[at, NEW_TOKENS]
         if entries[at, ENDED]:
-            timeline.end_ns[row] = read
-            send_next(state, timeline, read)
+            note_end(timeline, row, read)

@@ -11,12 +11,9 @@ import numpy.typing as npt
 from engine_adapter.simulator.cost_arrays import CostArrays, step_ns
 from engine_adapter.simulator.kernel_state import (
     FREE_BLOCKS,
-    INPUT,
     NUM_BLOCKS,
     NUM_RUNNING,
     NUM_WAITING,
-    REFUSED,
-    STATUS,
     STEP,
     Int32,
     Int64,
@@ -25,15 +22,18 @@ from engine_adapter.simulator.kernel_state import (
 )
 
 (NOW, NEXT_ARRIVAL,     # nanoseconds; place of the next arrival in `order`
- NUM_ORDERED, NEXT_SEND,  # arrivals known so far; the next row to be sent
+ NUM_ORDERED,           # arrivals known so far
+ CAP,                   # how many may be in flight at once, 0 for any number
+ NUM_DUE,               # rows in the heap `due`
+ NUM_FREE, FIRST_FREE,  # free places under the cap, and where in `free_ns` the first is
  QUEUED, FIRST_QUEUED,  # steps in the queue, empty ones included, and the place of the oldest
  NUM_STEPS, NUM_LOGGED, NUM_CHUNKS,  # finished steps; rows in `steps` and `chunks`
  PREEMPTED_SINCE,       # preempted since the last step that was not empty
  PATIENCE,              # decisions without progress after which the loop gives up
  KEEP_STEPS,
  STEP_BY_STEP,          # take no shortcut
- ) = range(13)
-NUM_CLOCK_FIELDS = 13
+ ) = range(16)
+NUM_CLOCK_FIELDS = 16
 
 HOST, HOST_REQUEST, TRANSFER, ARRIVAL_DELAY, ARRIVAL_TOKEN, DELIVERY = range(6)
 NUM_DELAYS = 6
@@ -45,11 +45,20 @@ class Timeline(NamedTuple):
     clock: Int64
     delays: npt.NDArray[np.float64]
     order: Int64
-    """Rows in the order in which the scheduler sees them, at their `visible_ns`."""
+    """Rows that were sent, in the order in which the scheduler sees them, at their `visible_ns`."""
     visible_ns: Int64
     arrival_ns: Int64
     sent_ns: Int64
     end_ns: Int64
+    next_turn: Int64
+    """The row that waits for the end of each, -1 for none."""
+    think_ns: Int64
+    due_ns: Int64
+    """When each is to be sent, as far as is known."""
+    due: Int64
+    """kernel_sending: a heap of the rows that are to be sent; empty where all are sent from the start."""
+    free_ns: Int64
+    """Since when the free places under the cap are free, in that order; a ring."""
     stage_free_ns: Int64
     """When each pipeline stage is free."""
     queue: Int64
@@ -113,29 +122,6 @@ def end_step(timeline: Timeline, place: int) -> int:
             timeline.steps[clock[NUM_LOGGED], column] = ended[column]
         clock[NUM_LOGGED] += 1
     return clock[NOW] + rounded(timeline.delays[DELIVERY])
-
-
-@inner
-def send_next(state: State, timeline: Timeline, free_ns: int) -> None:
-    """Send the next request that waits for a place under the concurrency cap, which is free from
-    `free_ns` on; those that are refused give it back at once."""
-    clock, order, visible = timeline.clock, timeline.order, timeline.visible_ns
-    while clock[NEXT_SEND] < len(order):
-        row = clock[NEXT_SEND]
-        clock[NEXT_SEND] += 1
-        sent = max(timeline.arrival_ns[row], free_ns)
-        timeline.sent_ns[row] = sent
-        if state.rows[row, STATUS] == REFUSED:
-            continue
-        visible[row] = sent + rounded(timeline.delays[ARRIVAL_DELAY]
-                                       + timeline.delays[ARRIVAL_TOKEN] * state.rows[row, INPUT])
-        at = clock[NUM_ORDERED]
-        while at > clock[NEXT_ARRIVAL] and visible[order[at - 1]] > visible[row]:
-            order[at] = order[at - 1]
-            at -= 1
-        order[at] = row
-        clock[NUM_ORDERED] += 1
-        return
 
 
 @inner

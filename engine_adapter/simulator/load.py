@@ -21,7 +21,7 @@ class SimulatedLoad:
     """Requests in order of arrival, shape (n,) each. ValueError where columns contradict one another."""
 
     arrival_ns: Int64
-    """When each is sent; never decreasing."""
+    """When each is sent, or the earliest where it waits for another; never decreasing."""
     input_len: Int64
     output_len: Int64
     """Exactly so many tokens are generated, as far as max_model_len lets them."""
@@ -33,7 +33,12 @@ class SimulatedLoad:
     that no other request has. Left out: no two prompts share anything."""
     prefix_offset: Int64 = field(default_factory=_none)
     """Shape (n + 1,): the keys of request i are `prefix_keys[prefix_offset[i]:prefix_offset[i + 1]]`,
-    one for each full block of its prompt or for the first of them."""
+    one for each full block of its prompt and its answer or for the first of them."""
+    after: Int64 = field(default_factory=_none)
+    """The request whose last token each waits for, -1 for none; none is waited for by two. If that one is
+    refused, it is never sent. Left out: none waits."""
+    think_ns: Int64 = field(default_factory=_none)
+    """From that last token to the sending; left out: 0."""
     draft_acceptance: float = 0.0
     """Chance that a draft token is accepted, given that those before it were."""
     seed: int = 0
@@ -41,13 +46,17 @@ class SimulatedLoad:
 
     def __post_init__(self) -> None:
         n = len(self.arrival_ns)
-        for name in ("arrival_ns", "input_len", "output_len", "priority", "prefix_keys", "prefix_offset"):
+        for name in ("arrival_ns", "input_len", "output_len", "priority", "prefix_keys", "prefix_offset",
+                     "after", "think_ns"):
             object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=np.int64))
-        if not len(self.priority):
-            object.__setattr__(self, "priority", np.zeros(n, dtype=np.int64))
+        for name, value in (("priority", 0), ("after", -1), ("think_ns", 0)):
+            if not len(getattr(self, name)):
+                object.__setattr__(self, name, np.full(n, value))
         if not len(self.prefix_offset):
             object.__setattr__(self, "prefix_offset", np.zeros(n + 1, dtype=np.int64))
-        same = {len(self.input_len), len(self.output_len), len(self.priority), len(self.prefix_offset) - 1}
+        same = {len(self.input_len), len(self.output_len), len(self.priority), len(self.prefix_offset) - 1,
+                len(self.after), len(self.think_ns)}
+        waited_for = self.after[self.after >= 0]
         rules = {
             "the columns differ in length": same == {n},
             "arrival_ns decreases": not n or bool(np.all(np.diff(self.arrival_ns) >= 0)),
@@ -56,6 +65,10 @@ class SimulatedLoad:
             "prefix_offset does not fit prefix_keys":
                 self.prefix_offset[0] == 0 and self.prefix_offset[-1] == len(self.prefix_keys)
                 and bool(np.all(np.diff(self.prefix_offset) >= 0)),
+            "a request waits for itself or for one behind it":
+                same != {n} or bool(np.all(self.after < np.arange(n))),
+            "two requests wait for the same one": len(np.unique(waited_for)) == len(waited_for),
+            "think_ns must be at least 0": bool(np.all(self.think_ns >= 0)),
             "draft_acceptance must be from 0 to 1": 0 <= self.draft_acceptance <= 1,
         }
         for rule, holds in rules.items():
@@ -72,8 +85,12 @@ class Played:
 
     refused: Bool
     """Could never fit (max_model_len, or more blocks than there are); they have no tokens."""
+    not_sent: Bool
+    """Waited for one that was refused, or not sent either."""
+    due_ns: Int64
+    """The arrival, or when the request before it had ended and think_ns had passed, if that was later."""
     sent_ns: Int64
-    """The arrival, or the moment a place under a concurrency cap became free, if that was later."""
+    """`due_ns`, or the moment a place under a concurrency cap became free, if that was later."""
     first_scheduled_ns: Int64
     end_ns: Int64
     """When its last token was read."""

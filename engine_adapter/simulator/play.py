@@ -34,19 +34,25 @@ def play(load: SimulatedLoad, settings: SchedulerSettings, cost: StepCost, *,
          max_concurrency: int | None = None, keep_steps: bool = True, step_by_step: bool = False) -> Played:
     """What `load` gets from an engine of these settings whose steps take what `cost` says.
 
-    With `max_concurrency`, a request is sent when it arrives and fewer than so many wait for their last
-    token. Without `keep_steps` the step log stays empty. `step_by_step` decides every step by itself, for
-    checks: the outcome is the same and takes longer. Requests that could never run are refused.
-    UsageError for settings that are not simulated; Hung when the scheduler gets no further.
+    With `max_concurrency`, a request is sent when it is due and fewer than so many wait for their last
+    token; whoever was due first goes first, of equals the first in the load. Without `keep_steps` the step
+    log stays empty. `step_by_step` decides every step by itself, for checks: the outcome is the same and
+    takes longer. Requests that could never run are refused. UsageError for settings that are not
+    simulated; Hung when the scheduler gets no further.
     """
     check_supported(settings)
     if max_concurrency is not None and max_concurrency < 1:
         raise UsageError(f"max_concurrency must be at least 1; got {max_concurrency}")
     refused = refusals(settings, load.input_len, load.output_len)[0] > 0
-    state = _state(load, settings, refused)
-    timeline = _timeline(load, settings, cost, state, refused, keep_steps)
+    not_sent = _behind(refused, load.after)
+    refused, without = refused & ~not_sent, refused | not_sent
+    state = _state(load, settings, without)
+    timeline = _timeline(load, settings, cost, state, without, keep_steps)
     timeline.clock[time.STEP_BY_STEP] = step_by_step
-    _send_first(state, timeline, refused, max_concurrency)
+    if max_concurrency is None and not (load.after >= 0).any():
+        _send_all(state, timeline, refused)
+    else:
+        timeline = _due_one_by_one(load, timeline, max_concurrency)
     costs = cost_arrays(cost, _largest_step(settings))
     logs: list[tuple[Int64, Int64]] = []
     outcome = loop.MORE
@@ -57,17 +63,17 @@ def play(load: SimulatedLoad, settings: SchedulerSettings, cost: StepCost, *,
         timeline.clock[[time.NUM_LOGGED, time.NUM_CHUNKS]] = 0
     if outcome == loop.STUCK:
         raise Hung(_why_stuck(state, timeline))
-    _check_conservation(load, state, timeline, refused)
-    return _played(load, state, timeline, refused, logs)
+    _check_conservation(load, state, timeline, without)
+    return _played(load, state, timeline, refused, not_sent, logs)
 
 
-def _state(load: SimulatedLoad, settings: SchedulerSettings, refused: Bool) -> State:
-    """The scheduler with a row for each request, none of them queued yet."""
+def _state(load: SimulatedLoad, settings: SchedulerSettings, without: Bool) -> State:
+    """The scheduler with a row for each request, none of them queued yet; some will be `without` tokens."""
     n = len(load)
     size = settings.block_size
     full = (load.input_len + load.output_len) // size
     slots = -(-most_slots(settings, load.input_len, load.output_len) // size)
-    full[refused] = slots[refused] = 0
+    full[without] = slots[without] = 0
     contents, count = np.zeros(0, dtype=np.int32), 0
     if settings.prefix_caching:
         contents, count = _contents(load, full)
@@ -79,9 +85,9 @@ def _state(load: SimulatedLoad, settings: SchedulerSettings, refused: Bool) -> S
     fill_rows(state.rows, load.input_len, load.output_len, np.arange(n), load.priority)
     state.rows[:, k.CONTENT] = np.cumsum(full) - full
     state.rows[:, k.TABLE] = np.cumsum(slots) - slots
-    wanted = np.where(refused, 0, load.output_len)
+    wanted = np.where(without, 0, load.output_len)
     state.rows[:, k.READ_AT] = np.cumsum(wanted) - wanted
-    state.rows[refused, k.STATUS] = k.REFUSED
+    state.rows[without, k.STATUS] = k.REFUSED
     compiled.reset_blocks(state)
     return state
 
@@ -104,7 +110,7 @@ def _contents(load: SimulatedLoad, full: Int64) -> tuple[k.Int32, int]:
 
 
 def _timeline(load: SimulatedLoad, settings: SchedulerSettings, cost: StepCost, state: State,
-              refused: Bool, keep_steps: bool) -> Timeline:
+              without: Bool, keep_steps: bool) -> Timeline:
     n, flight = len(load), most_in_flight(settings)
     clock = np.zeros(time.NUM_CLOCK_FIELDS, dtype=np.int64)
     clock[time.KEEP_STEPS] = keep_steps
@@ -113,14 +119,16 @@ def _timeline(load: SimulatedLoad, settings: SchedulerSettings, cost: StepCost, 
     step = min(settings.token_budget, settings.long_prefill_token_threshold or settings.token_budget)
     clock[time.PATIENCE] = 1000 + 4 * settings.num_kv_blocks * settings.block_size // step
     clock[time.NOW] = load.arrival_ns[0] if n else 0
-    reads = int(load.output_len[~refused].sum())
+    reads = int(load.output_len[~without].sum())
     return Timeline(
         clock=clock,
         delays=np.array([cost.host_ns, cost.host_request_ns, cost.transfer_ns, cost.arrival_ns,
                          cost.arrival_token_ns, cost.delivery_ns]),
         order=np.zeros(n, dtype=np.int64), visible_ns=np.zeros(n, dtype=np.int64),
         arrival_ns=load.arrival_ns.copy(), sent_ns=load.arrival_ns.copy(),
-        end_ns=np.full(n, -1, dtype=np.int64),
+        end_ns=np.full(n, -1, dtype=np.int64), next_turn=np.full(n, -1, dtype=np.int64),
+        think_ns=load.think_ns, due_ns=load.arrival_ns.copy(), due=np.zeros(0, dtype=np.int64),
+        free_ns=np.zeros(0, dtype=np.int64),
         stage_free_ns=np.zeros(settings.pipeline_parallel, dtype=np.int64),
         queue=np.zeros(flight, dtype=np.int64),
         pending=np.zeros((flight, len(STEP_COLUMNS)), dtype=np.int64),
@@ -133,20 +141,39 @@ def _timeline(load: SimulatedLoad, settings: SchedulerSettings, cost: StepCost, 
     )
 
 
-def _send_first(state: State, timeline: Timeline, refused: Bool, max_concurrency: int | None) -> None:
-    """Send all requests at their arrivals, or as many as may be in flight."""
-    n, clock, delays = len(timeline.order), timeline.clock, timeline.delays
-    if max_concurrency is not None:
-        for _ in range(min(max_concurrency, n)):
-            compiled.send_next(state, timeline, clock[time.NOW])
-        return
+def _behind(refused: Bool, after: Int64) -> Bool:
+    """Those that wait for one that was refused, or for one of these."""
+    behind = np.zeros(len(refused), dtype=np.bool_)
+    found = (after >= 0) & refused[after]
+    while found.any():
+        behind |= found
+        found = (after >= 0) & behind[after] & ~behind
+    return behind
+
+
+def _send_all(state: State, timeline: Timeline, refused: Bool) -> None:
+    """Send all requests at their arrivals."""
+    delays = timeline.delays
     delay = delays[time.ARRIVAL_DELAY] + delays[time.ARRIVAL_TOKEN] * state.rows[:, k.INPUT]
     timeline.visible_ns[:] = timeline.arrival_ns + np.floor(delay + 0.5).astype(np.int64)
     order = np.argsort(timeline.visible_ns, kind="stable")
     order = order[~refused[order]]
     timeline.order[:len(order)] = order
-    clock[time.NUM_ORDERED] = len(order)
-    clock[time.NEXT_SEND] = n
+    timeline.clock[time.NUM_ORDERED] = len(order)
+
+
+def _due_one_by_one(load: SimulatedLoad, timeline: Timeline, max_concurrency: int | None) -> Timeline:
+    """The timeline of a load of which the loop finds out who is sent when."""
+    first = np.flatnonzero(load.after < 0)
+    clock = timeline.clock
+    clock[time.CAP] = clock[time.NUM_FREE] = min(max_concurrency or 0, len(load))
+    clock[time.NUM_DUE] = len(first)
+    due = np.zeros(len(load), dtype=np.int64)
+    due[:len(first)] = first   # in order, which is a heap
+    later = load.after >= 0
+    timeline.next_turn[load.after[later]] = np.flatnonzero(later)
+    timeline.sent_ns[:] = timeline.due_ns[later] = -1
+    return timeline._replace(due=due, free_ns=np.full(clock[time.CAP], clock[time.NOW]))
 
 
 def _largest_step(settings: SchedulerSettings) -> int:
@@ -166,10 +193,10 @@ def _why_stuck(state: State, timeline: Timeline) -> str:
     return f"livelock at step {scalars[k.STEP]}: {reason}; {counts}, {blocks}"
 
 
-def _check_conservation(load: SimulatedLoad, state: State, timeline: Timeline, refused: Bool) -> None:
+def _check_conservation(load: SimulatedLoad, state: State, timeline: Timeline, without: Bool) -> None:
     """StallfreeError where tokens or blocks got lost on the way, or time ran backwards."""
     scalars, rows = state.scalars, state.rows
-    served = ~refused
+    served = ~without
     rules = {
         "a request did not end": bool(np.all(rows[served, k.STATUS] == k.FINISHED)),
         "tokens out": np.array_equal(rows[served, k.KNOWN], (load.input_len + load.output_len)[served]),
@@ -196,7 +223,7 @@ def _read_tokens(state: State, timeline: Timeline) -> k.Int32:
     return np.ones(int(state.rows[:, k.READS].sum()), dtype=np.int32)
 
 
-def _played(load: SimulatedLoad, state: State, timeline: Timeline, refused: Bool,
+def _played(load: SimulatedLoad, state: State, timeline: Timeline, refused: Bool, not_sent: Bool,
             logs: list[tuple[Int64, Int64]]) -> Played:
     rows, clock = state.rows, timeline.clock
     reads_offset = np.zeros(len(load) + 1, dtype=np.int64)
@@ -206,7 +233,8 @@ def _played(load: SimulatedLoad, state: State, timeline: Timeline, refused: Bool
     steps = np.concatenate([part for part, _ in logs])
     chunks = np.concatenate([part for _, part in logs])
     return Played(
-        refused=refused, sent_ns=timeline.sent_ns, first_scheduled_ns=rows[:, k.FIRST_NS].copy(),
+        refused=refused, not_sent=not_sent, due_ns=timeline.due_ns, sent_ns=timeline.sent_ns,
+        first_scheduled_ns=rows[:, k.FIRST_NS].copy(),
         end_ns=timeline.end_ns, reads_offset=reads_offset,
         read_ns=read_ns, read_tokens=_read_tokens(state, timeline),
         cached_tokens=rows[:, k.CACHED_TOKENS].copy(), preemptions=rows[:, k.PREEMPTIONS].copy(),

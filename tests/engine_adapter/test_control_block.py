@@ -68,3 +68,13 @@ def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"\0" * path.stat().st_size)
     with pytest.raises(ValueError, match="not a control block"):
         ControlBlock.attach(path)
+
+
+def test_prefix_counts_are_unknown_until_somebody_counts(tmp_path: Path) -> None:
+    """Nobody's count is None, not 0; then it is what the scheduler said last."""
+    ours, theirs = _pair(tmp_path)
+    assert ours.prefix_counts() is None
+    theirs.count_prefixes(0, 0)
+    assert ours.prefix_counts() == (0, 0)
+    theirs.count_prefixes(500, 320)
+    assert ours.prefix_counts() == (500, 320)
