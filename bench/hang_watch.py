@@ -42,7 +42,7 @@ class HangWatch:
             signs = self._signs_of_life()
             silent = [row for row, sign_ns in signs.items() if now_ns - sign_ns >= self._timeout_ns]
             # New arrivals are no sign of life: only tokens are.
-            newest_ns = max(self._recorder.last_read_ns,
+            newest_ns = max(self._recorder.last_read_ns, self._recorder.busy_since_ns,
                             0 if self._answers is None else self._recorder.start_ns)
             if silent and now_ns - newest_ns >= patience_ns:
                 self._engine_failed(Hung(

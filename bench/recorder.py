@@ -69,6 +69,9 @@ class RunRecorder:
         """Requests that ended without success, so far."""
         self.refused_in_a_row = 0
         """Requests that found no server, since the last that did."""
+        self.busy_since_ns = NEVER
+        """When a request was sent while no other was in flight, and all before it had gone well."""
+        self._idle = True
         self.last_read_ns = NEVER
         """When any request last brought a token; NEVER before the first."""
 
@@ -86,6 +89,8 @@ class RunRecorder:
 
     def sent(self, row: int, at_ns: int) -> None:
         """Request `row` has been handed to the engine; until it ends it counts as cut short."""
+        if self._idle:
+            self.busy_since_ns, self._idle = at_ns, False
         self._sent_ns[row] = at_ns
         self._outcome[row] = Outcome.CUT_SHORT
         self.last_sign_ns[row] = at_ns
@@ -149,6 +154,7 @@ class RunRecorder:
         else:
             self._finished += 1
         self.failed += outcome is not Outcome.OK
+        self._idle = not self.last_sign_ns and outcome is Outcome.OK
 
     def outcome(self, row: int) -> Outcome:
         """How request `row` ended, as far as is known."""

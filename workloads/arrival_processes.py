@@ -14,6 +14,7 @@ from workloads.errors import UsageError
 from workloads.slot_process import RepeatedRates, Slots, SlotSeconds
 from workloads.stratified import evened, whole_blocks
 
+_MOST_STATES = 10_000_000
 Float64 = npt.NDArray[np.float64]
 Int64 = npt.NDArray[np.int64]
 Stream = Callable[[str], np.random.Generator]
@@ -146,13 +147,17 @@ class OnOff(_Modulated, frozen=True):
         lengths, rates = (self.on_s, self.off_s), (on_rate, self.low * on_rate)
         if not starts_on:
             lengths, rates = lengths[::-1], rates[::-1]
-        ends_s, sums = np.zeros(1), np.zeros(1)
-        while sums[-1] <= arrivals_s[-1]:
+        drawn = np.zeros((0, 2))
+        while float((drawn * rates).sum()) <= arrivals_s[-1]:
             # Lengths are drawn in turn, so that more of them begin with the same.
-            drawn = rng.standard_exponential((256, 2)) * lengths
-            ends_s = np.concatenate([ends_s, ends_s[-1] + np.cumsum(drawn)])
-            sums = np.concatenate([sums, sums[-1] + np.cumsum(drawn * rates)])
-        return np.interp(arrivals_s, sums, ends_s)
+            more = rng.standard_exponential((max(256, len(drawn)), 2)) * lengths
+            drawn = np.concatenate([drawn, more])
+            if len(drawn) > _MOST_STATES:
+                raise UsageError(f"bursts of {self.on_s:g} s on and {self.off_s:g} s off are too short for "
+                                 f"so long a run: it would have more than {_MOST_STATES} of them")
+        ends_s = np.concatenate([[0.0], np.cumsum(drawn)])
+        sums = np.concatenate([[0.0], np.cumsum(drawn * rates)])
+        return np.asarray(np.interp(arrivals_s, sums, ends_s), dtype=np.float64)
 
     def describe(self) -> str:
         low = f", {self.low:g} of that rate between them" if self.low else ""

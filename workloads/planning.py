@@ -72,8 +72,9 @@ def build_plan(
            duration_s=duration_s, num_warmups=num_warmups, warmup_s=warmup_s)
     if workload.trace is not None:
         return _replayed(workload, workload.trace, rate_rps=rate_rps, profile=profile, process=process,
-                         seed=seed, num_prompts=num_prompts, duration_s=duration_s, num_warmups=num_warmups,
-                         warmup_s=warmup_s, begin_anew=begin_anew)
+                         asks_for_arrivals=burstiness is not None, seed=seed, num_prompts=num_prompts,
+                         duration_s=duration_s, num_warmups=num_warmups, warmup_s=warmup_s,
+                         begin_anew=begin_anew)
     streams, even = partial(_stream, seed), workload.draws == "stratified"
     if has_conversations(workload):
         return conversation_plan(workload, process, rate_rps, streams, even=even, seed=seed,
@@ -164,11 +165,13 @@ def _check(
 
 def _replayed(
     workload: Workload, trace: Trace, *, rate_rps: float | None, profile: RateProfile | None,
-    process: ArrivalProcess, seed: int, num_prompts: int | None, duration_s: float | None,
-    num_warmups: int | None, warmup_s: float | None, begin_anew: bool,
+    process: ArrivalProcess, asks_for_arrivals: bool, seed: int, num_prompts: int | None,
+    duration_s: float | None, num_warmups: int | None, warmup_s: float | None, begin_anew: bool,
 ) -> Plan:
     if profile is not None:
         raise UsageError("a trace has arrivals of its own: leave out the stages, or give one request rate")
+    if trace.timed and asks_for_arrivals:
+        raise UsageError("a trace with times has arrivals of its own: leave out the burstiness")
     drawn_rps = None
     if not trace.timed and rate_rps is not None and not math.isinf(rate_rps):
         even, streams = workload.draws == "stratified", partial(_stream, seed)

@@ -163,6 +163,14 @@ class Workload(BaseModel, frozen=True, extra="forbid"):
         return self
 
     @model_validator(mode="after")
+    def _check_arrivals_of_traces(self) -> Self:
+        if self.trace is not None and self.trace.timed:
+            for name in sorted({"arrivals", "burstiness", "draws"} & self.model_fields_set):
+                if getattr(self, name) not in (None, 1.0, "independent"):
+                    raise ValueError(f"a trace with times has arrivals of its own: leave out {name}")
+        return self
+
+    @model_validator(mode="after")
     def _check_tenants(self) -> Self:
         of_components = {c.tenant for c in self.components if c.tenant is not None}
         known = ", ".join(self.tenants) or "there are none"

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from workloads import Plan, RateProfile, UsageError, Workload, build_plan, parse_stages
+from workloads.arrival_processes import AllAtOnce
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,11 @@ def plan_of(workload: Workload, asked: LoadAsked, *, by_lengths: bool) -> Plan:
             num_warmups=num_warmups, burstiness=burstiness,
             warmup_s=workload.warmup_seconds if num_warmups is None else None)
     if rate is None and asked.max_concurrency is not None and num_prompts is not None:
+        rate = math.inf
+    if isinstance(workload.arrivals, AllAtOnce) and burstiness is None:
+        if rate is not None or num_prompts is None:
+            raise UsageError("the workload's arrivals are all-at-once: give --num-prompts, and no rate or "
+                             "duration")
         rate = math.inf
     if rate is None:
         rate = workload.recorded_rate_rps   # of the trace that it was fitted to

@@ -15,6 +15,7 @@ from tuner.slo import check_tenants, parse_slo
 from tuner.space import parse_choices
 from tuner.study import StudyConfig
 from workloads import UsageError, Workload, load_workload
+from workloads.arrival_processes import AllAtOnce
 
 _CPU_MINUTES = 7.5
 """The whole tuning on the CPU preset: search and confirmation within eight minutes."""
@@ -64,6 +65,9 @@ def workload_asked(asked: Mapping[str, Any]) -> Workload:
 def config_from_flags(asked: Mapping[str, Any], source: EngineSource) -> StudyConfig:
     """What `tune run` was asked for; refuses what cannot be measured before anything is started."""
     load = workload_asked(asked)
+    if isinstance(load.arrivals, AllAtOnce):
+        raise UsageError("the workload's arrivals are all-at-once, so there is no rate to search: choose "
+                         "another kind")
     if not source.can_search and (fixed := [name for name in _CHOICES if name in asked]):
         raise UsageError(f"this server's settings cannot be changed, only its capacity can be found: leave "
                          f"out --{fixed[0].replace('_', '-')}")

@@ -15,7 +15,7 @@ from workloads.traces.options import TIME_UNIT_NS, TimeUnit
 
 Row = TypeVar("Row")
 
-MAX_IDS = 1 << 22
+MAX_IDS = 1 << 20
 """So many hash ids are handed over at once at most, but for those of a single row."""
 _LATEST_NS = 2**63
 _MOST_DIGITS = 30

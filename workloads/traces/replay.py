@@ -25,11 +25,12 @@ def trace_plan(
 ) -> Plan:
     """The rows of `trace` in order, at their times: the warm-up first, which is simply the first of them.
 
-    Without a rate they come as recorded; with one, time is stretched so that they come so often on
-    average; infinity sends all at once. `num_prompts` or `duration_s` after the warm-up cut the end
-    off. Seed 0 begins with the first row; any other seed begins with another one, and the rows
-    before it come after the last. More rows than the trace has are refused, or, with `begin_anew`,
-    taken from its beginning again, with prompts that share nothing with those of the first time.
+    Without a rate they come as recorded; with one, the time of the rows that are sent is stretched so
+    that they come so often on average; infinity sends all at once. `num_prompts` or `duration_s` after
+    the warm-up cut the end off. Seed 0 begins with the first row; any other seed begins with another
+    one, and the rows before it come after the last. More rows than the trace has are refused, or, with
+    `begin_anew`, taken from its beginning again, with prompts that share nothing with those of the first
+    time.
     Components are the trace's tenants, and with `tenants` the plan's too.
 
     UsageError for a trace without times (see `with_arrivals`) and for what it cannot give.
@@ -40,18 +41,20 @@ def trace_plan(
     if num_prompts is not None and duration_s is not None:
         raise UsageError("give the measured part as either a number of requests or a duration")
     start = 0 if seed == 0 else int(stream(seed, "start").integers(len(trace)))
-    recorded = recorded_rate(trace)
+    clock = _Clock(trace, start)
+    warmups, wanted = _numbers(clock, rate_rps, num_prompts=num_prompts, duration_s=duration_s,
+                               num_warmups=num_warmups, warmup_s=warmup_s)
+    _check_number(trace, warmups, wanted, begin_anew=begin_anew)
+    recorded = clock.rate(wanted)
+    if recorded is None and rate_rps is not None and not math.isinf(rate_rps):
+        raise UsageError(f"these {wanted} requests of {trace.name or 'the trace'} come at one moment, which "
+                         f"no rate can stretch: take more of them, spread ticks, or give the rate inf")
     if rate_rps is None:
         rate_rps = math.inf if recorded is None else recorded
-    elif recorded is None and not math.isinf(rate_rps):
-        raise UsageError(f"the requests of {trace.name or 'the trace'} come all at once, which no rate can "
-                         f"stretch: leave out --request-rate, or give inf")
     scale = 0.0 if math.isinf(rate_rps) or recorded is None else recorded / rate_rps
-    period_ns = round(1e9 * len(trace) / recorded) if recorded else 0
-    places, warmups = _places(trace, start, scale, period_ns, num_prompts=num_prompts, duration_s=duration_s,
-                              num_warmups=num_warmups, warmup_s=warmup_s, begin_anew=begin_anew)
+    places = np.arange(start, start + wanted, dtype=np.int64)
     rounds, rows = np.divmod(places, len(trace))
-    offset_ns = trace.arrival_ns[rows] + rounds * period_ns - trace.arrival_ns[start]
+    offset_ns = clock.at_ns(places) - trace.arrival_ns[start]
     again = (places - start) // len(trace)
     sessions = int(trace.session.max(initial=-1)) + 1
     groups = len(trace.prefix_lens)
@@ -88,30 +91,62 @@ def stream(seed: int, name: str) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(zlib.crc32(name.encode()),)))
 
 
-def _places(
-    trace: Trace, start: int, scale: float, period_ns: int, *, num_prompts: int | None,
-    duration_s: float | None, num_warmups: int | None, warmup_s: float | None, begin_anew: bool,
-) -> tuple[Int64, int]:
-    """Which rows are sent, counted on from the first row over as many rounds as it takes; and how many of
-    them are warm-up."""
-    def before(seconds: float) -> int:
-        """How many rows come before so many seconds."""
-        if not period_ns or not scale:
-            return 0
-        end_ns = seconds * 1e9 / scale + trace.arrival_ns[start]
-        if end_ns > 2.0**62:
-            raise UsageError(f"{seconds:g} s of {trace.name or 'the trace'} are more than a plan can hold")
-        rounds, rest = divmod(end_ns, period_ns)
-        return int(rounds) * len(trace) + int(np.searchsorted(trace.arrival_ns, rest)) - start
+class _Clock:
+    """The times of a trace that is played round after round, from row `start` on."""
 
-    warmups = before(warmup_s) if warmup_s else num_warmups or 0
-    if num_prompts is not None:
-        wanted = warmups + num_prompts
-    elif duration_s is not None:
-        wanted = before((warmup_s or 0) + duration_s) if not num_warmups else _until(
-            trace, start, scale, period_ns, warmups, duration_s, before)
+    def __init__(self, trace: Trace, start: int) -> None:
+        self.trace, self.start = trace, start
+        self.recorded = recorded_rate(trace)
+        self.period_ns = round(1e9 * len(trace) / self.recorded) if self.recorded else 0
+
+    def at_ns(self, places: Int64) -> Int64:
+        """When the rows at these places come; places go on counting from round to round."""
+        rounds, rows = np.divmod(places, len(self.trace))
+        times: Int64 = self.trace.arrival_ns[rows] + rounds * self.period_ns
+        return times
+
+    def rate(self, rows: int) -> float | None:
+        """Requests per second of so many rows from `start` on, up to the one after them; None where they all
+        come at one moment."""
+        if rows == len(self.trace):
+            return self.recorded   # exactly: a round is a whole number of nanoseconds
+        first, after = self.at_ns(np.array([self.start, self.start + rows])).tolist()
+        return rows * 1e9 / (after - first) if after > first else None
+
+    def before(self, seconds: float, *, after_rows: int = 0) -> int:
+        """How many rows from `start` on come within so many seconds, or within so many after the last of
+        `after_rows`."""
+        if not self.period_ns:
+            return 0
+        begin_ns = int(self.at_ns(np.array([self.start + max(0, after_rows - 1)]))[0])
+        end_ns = seconds * 1e9 + begin_ns
+        if end_ns > 2.0**62:
+            raise UsageError(f"{seconds:g} s of {self.trace.name or 'the trace'} are more than a plan holds")
+        rounds, rest = divmod(end_ns, self.period_ns)
+        rows = int(np.searchsorted(self.trace.arrival_ns, rest))
+        return int(rounds) * len(self.trace) + rows - self.start
+
+
+def _numbers(clock: _Clock, rate_rps: float | None, *, num_prompts: int | None, duration_s: float | None,
+             num_warmups: int | None, warmup_s: float | None) -> tuple[int, int]:
+    """How many rows are warm-up, and how many are sent in all. At a rate of one's own that is what it makes
+    of the seconds; else what the trace has in them."""
+    if rate_rps is None:
+        warmups = clock.before(warmup_s) if warmup_s else num_warmups or 0
     else:
-        wanted = len(trace)
+        warmups = round(rate_rps * warmup_s) if warmup_s else num_warmups or 0
+    if num_prompts is not None:
+        return warmups, warmups + num_prompts
+    if duration_s is None:
+        return warmups, len(clock.trace)
+    if rate_rps is not None:
+        return warmups, warmups + round(rate_rps * duration_s)
+    if warmup_s:
+        return warmups, clock.before(warmup_s + duration_s)
+    return warmups, clock.before(duration_s, after_rows=warmups)
+
+
+def _check_number(trace: Trace, warmups: int, wanted: int, *, begin_anew: bool) -> None:
     if wanted > len(trace) and not begin_anew:
         raise UsageError(
             f"{trace.name or 'the trace'} has {len(trace)} requests, and this run would take {wanted}: ask "
@@ -121,14 +156,6 @@ def _places(
     if wanted <= warmups:
         raise UsageError(f"no request falls into the measured part after {warmups} of warm-up: ask for more "
                          f"requests or time, or for less warm-up")
-    return np.arange(start, start + wanted, dtype=np.int64), warmups
-
-
-def _until(trace: Trace, start: int, scale: float, period_ns: int, warmups: int, duration_s: float,
-           before: Callable[[float], int]) -> int:
-    rounds, row = divmod(start + warmups - 1, len(trace))
-    last_ns = (trace.arrival_ns[row] + rounds * period_ns - trace.arrival_ns[start]) * scale
-    return before(last_ns / 1e9 + duration_s)
 
 
 def _anew(blocks: PromptBlocks, again: Int64) -> PromptBlocks:

@@ -104,7 +104,7 @@ def scale_to_fit(trace: Trace, max_model_len: int) -> float:
 def subsample(trace: Trace, keep: float, rng: np.random.Generator) -> Trace:
     """The share `keep` of the requests over the same span of time, as bursty as before.
 
-    Leaving out requests here and there would turn any trace into a Poisson process. In place of that,
+    Leaving out requests here and there makes any trace more like a Poisson process. In place of that,
     runs of successive requests are taken from everywhere in the trace, each at a random place of its
     part, and their gaps are stretched by one factor: the rate becomes `keep` times as high. Of several
     such draws the one is taken whose gaps have most nearly the trace's coefficient of variation and

@@ -102,6 +102,24 @@ def test_another_seed_begins_elsewhere(trace: Trace, seed: int) -> None:
         assert gap == pytest.approx(gaps.get(row, mean_gap), abs=2)
 
 
+@given(traces(), st.floats(0.01, 100), st.integers(0, 30), st.data())
+def test_a_part_of_a_trace_has_the_rate_that_was_asked_for(
+        trace: Trace, rate_rps: float, seed: int, data: st.DataObject) -> None:
+    """Whatever part is played, its own requests come so often, up to the one after them; without a rate the
+    plan says how often they came."""
+    rows = data.draw(st.integers(1, len(trace)))
+    period = round(1e9 * len(trace) / (recorded_rate(trace) or 1))
+    own = trace_plan(trace, seed=seed, num_prompts=rows)
+    begin = rows_of(own)[0]
+    times = np.concatenate([trace.arrival_ns, trace.arrival_ns + period])[begin:begin + rows + 1]
+    if times[-1] == times[0]:
+        return
+    assert own.rate_rps == pytest.approx(rows * 1e9 / (times[-1] - times[0]), rel=1e-3, abs=1e-9)
+    plan = trace_plan(trace, seed=seed, num_prompts=rows, rate_rps=rate_rps)
+    stretch = (times - times[0]) * own.rate_rps / rate_rps
+    np.testing.assert_allclose(plan.intended_ns, stretch[:-1], atol=2, rtol=1e-9)
+
+
 def test_seeds_differ() -> None:
     """Runs of a search that differ by their seed replay different parts of a long trace."""
     trace = seconds_apart(1000)
@@ -207,7 +225,7 @@ def test_drawn_arrivals_have_the_rate() -> None:
     ({"num_prompts": 5, "duration_s": 1.0}, "either a number of requests or a duration"),
     ({"warmup_s": 8.0, "duration_s": 1.0, "begin_anew": False}, "has 5 requests"),
     ({"num_warmups": 5}, "no request falls into the measured part after 5 of warm-up"),
-    ({"duration_s": 1e18}, "more than a plan can hold"),
+    ({"duration_s": 1e18}, "more than a plan holds"),
 ])
 def test_what_a_trace_cannot_give_is_said(asked: dict[str, Any], why: str) -> None:
     """In one line, before anything is sent."""
@@ -221,7 +239,7 @@ def test_traces_without_a_pace_take_no_rate() -> None:
     with pytest.raises(UsageError, match=r"texts\.json does not say when .* give --request-rate"):
         trace_plan(untimed, seed=0)
     together = Trace(arrival_ns=[0, 0], input_len=[1, 1], output_len=[1, 1], name="t")
-    with pytest.raises(UsageError, match="come all at once"):
+    with pytest.raises(UsageError, match="come at one moment"):
         trace_plan(together, seed=0, rate_rps=3)
     assert len(trace_plan(together, seed=0, rate_rps=math.inf)) == 2
     assert trace_plan(together, seed=0).rate_rps == math.inf
