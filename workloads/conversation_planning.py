@@ -27,7 +27,8 @@ Uniforms = Callable[[str, int], Float64]
 
 _PROBE = 4096
 """Conversations by which the mean number of turns is known, the same ones always."""
-_LONGEST_SETTLING_NS = 3_600_000_000_000
+_MOST_SETTLING = 2_000_000
+"""Requests that are planned at most before those of the plan."""
 _FIRST = 64
 """Conversations that are planned at first, beyond those that settle."""
 
@@ -114,14 +115,16 @@ def mean_turns(component: Component, max_model_len: int) -> float:
     return len(_probed(component, max_model_len).unit) / _PROBE
 
 
-def settling_ns(workload: Workload) -> int:
+def settling_ns(workload: Workload, rate_rps: float) -> int:
     """So long it takes until as many late turns come as ever: all thinking of the longest conversations but
-    one in a hundred, and at most an hour, which bounds what is planned for a short run."""
+    one in a hundred; and at most until two million requests have come, which bounds what is planned for a
+    short run."""
     waits = [_probed(component, workload.max_model_len) for component in workload.components
              if component.conversation is not None]
     whole = [np.bincount(probed.unit, minlength=1) for probed in waits]
     last = [probed.waited_ns[np.cumsum(turns) - 1] for probed, turns in zip(waits, whole, strict=True)]
-    return min(max((int(np.percentile(each, 99)) for each in last), default=0), _LONGEST_SETTLING_NS)
+    longest = max((int(np.percentile(each, 99)) for each in last), default=0)
+    return min(longest, round(_MOST_SETTLING / rate_rps * 1e9))
 
 
 def _probed(component: Component, max_model_len: int) -> "_Drawn":
@@ -170,7 +173,7 @@ def conversation_plan(
     rate, uniforms = conversation_rate(workload, rate_rps), uniforms_of(streams, even=even)
     # The plan begins when late turns are as frequent as they will be; conversations that began before it
     # have a history that nobody else has.
-    before_ns = 0 if math.isinf(rate) else settling_ns(workload)
+    before_ns = 0 if math.isinf(rate) else settling_ns(workload, rate_rps)
 
     def conversations(count: int) -> tuple[Turns, int]:
         begin_ns = process_offsets_ns(process, count, rate, streams, even=even)
@@ -236,7 +239,9 @@ def _turns_of(kind_of: Int64, components: tuple[Component, ...], max_model_len: 
     for index, kind in enumerate(components):
         if kind.conversation is not None:
             rows = kind_of == index
-            count[rows] = kind.conversation.turns.quantile(turns_at[rows])
+            # Not more than could ever fit: they would all be drawn first.
+            most = max(1, max_model_len // (kind.input.bounds()[0] + kind.output.bounds()[0]))
+            count[rows] = np.minimum(kind.conversation.turns.quantile(turns_at[rows]), most)
     unit = np.repeat(np.arange(len(kind_of)), count)
     starts = np.repeat(np.cumsum(count) - count, count)
     number = np.arange(len(unit)) - starts

@@ -25,8 +25,8 @@ def trace_plan(
 ) -> Plan:
     """The rows of `trace` in order, at their times: the warm-up first, which is simply the first of them.
 
-    Without a rate they come as recorded; with one, the time of the rows that are sent is stretched so
-    that they come so often on average; infinity sends all at once. `num_prompts` or `duration_s` after
+    Without a rate they come as recorded; with one, time is stretched so that the measured rows come so
+    often on average; infinity sends all at once. `num_prompts` or `duration_s` after
     the warm-up cut the end off. Seed 0 begins with the first row; any other seed begins with another
     one, and the rows before it come after the last. More rows than the trace has are refused, or, with
     `begin_anew`, taken from its beginning again, with prompts that share nothing with those of the first
@@ -45,13 +45,17 @@ def trace_plan(
     warmups, wanted = _numbers(clock, rate_rps, num_prompts=num_prompts, duration_s=duration_s,
                                num_warmups=num_warmups, warmup_s=warmup_s)
     _check_number(trace, warmups, wanted, begin_anew=begin_anew)
-    recorded = clock.rate(wanted)
+    recorded = clock.rate(warmups, wanted)
     if recorded is None and rate_rps is not None and not math.isinf(rate_rps):
-        raise UsageError(f"these {wanted} requests of {trace.name or 'the trace'} come at one moment, which "
-                         f"no rate can stretch: take more of them, spread ticks, or give the rate inf")
-    if rate_rps is None:
-        rate_rps = math.inf if recorded is None else recorded
-    scale = 0.0 if math.isinf(rate_rps) or recorded is None else recorded / rate_rps
+        raise UsageError(f"{wanted - warmups} requests of {trace.name or 'the trace'} come at one moment, "
+                         f"which no rate can stretch: take more of them, spread ticks, or give the rate inf")
+    scale = 0.0 if recorded is None else 1.0   # as recorded
+    if rate_rps is not None:
+        scale = 0.0 if math.isinf(rate_rps) or recorded is None else recorded / rate_rps
+    elif recorded is None:
+        rate_rps = math.inf
+    else:
+        rate_rps = recorded if duration_s is None else (wanted - warmups) / duration_s
     places = np.arange(start, start + wanted, dtype=np.int64)
     rounds, rows = np.divmod(places, len(trace))
     offset_ns = clock.at_ns(places) - trace.arrival_ns[start]
@@ -96,8 +100,8 @@ class _Clock:
 
     def __init__(self, trace: Trace, start: int) -> None:
         self.trace, self.start = trace, start
-        self.recorded = recorded_rate(trace)
-        self.period_ns = round(1e9 * len(trace) / self.recorded) if self.recorded else 0
+        recorded = recorded_rate(trace)
+        self.period_ns = round(1e9 * len(trace) / recorded) if recorded else 0
 
     def at_ns(self, places: Int64) -> Int64:
         """When the rows at these places come; places go on counting from round to round."""
@@ -105,13 +109,14 @@ class _Clock:
         times: Int64 = self.trace.arrival_ns[rows] + rounds * self.period_ns
         return times
 
-    def rate(self, rows: int) -> float | None:
-        """Requests per second of so many rows from `start` on, up to the one after them; None where they all
-        come at one moment."""
-        if rows == len(self.trace):
-            return self.recorded   # exactly: a round is a whole number of nanoseconds
-        first, after = self.at_ns(np.array([self.start, self.start + rows])).tolist()
-        return rows * 1e9 / (after - first) if after > first else None
+    def rate(self, begin: int, end: int) -> float | None:
+        """Requests per second of the rows number `begin` to `end - 1` from `start` on, over the gaps between
+        them; of a single moment up to the row after it; None where that comes then too."""
+        places = self.start + np.array([begin, end - 1, end])
+        first, last, after = map(int, self.at_ns(places))
+        if last > first:
+            return (end - begin - 1) * 1e9 / (last - first)
+        return (end - begin) * 1e9 / (after - first) if after > first else None
 
     def before(self, seconds: float, *, after_rows: int = 0) -> int:
         """How many rows from `start` on come within so many seconds, or within so many after the last of

@@ -105,19 +105,19 @@ def test_another_seed_begins_elsewhere(trace: Trace, seed: int) -> None:
 @given(traces(), st.floats(0.01, 100), st.integers(0, 30), st.data())
 def test_a_part_of_a_trace_has_the_rate_that_was_asked_for(
         trace: Trace, rate_rps: float, seed: int, data: st.DataObject) -> None:
-    """Whatever part is played, its own requests come so often, up to the one after them; without a rate the
-    plan says how often they came."""
-    rows = data.draw(st.integers(1, len(trace)))
-    period = round(1e9 * len(trace) / (recorded_rate(trace) or 1))
-    own = trace_plan(trace, seed=seed, num_prompts=rows)
-    begin = rows_of(own)[0]
-    times = np.concatenate([trace.arrival_ns, trace.arrival_ns + period])[begin:begin + rows + 1]
+    """Whatever part is played, its own measured requests come so often; without a rate the plan says how
+    often they came."""
+    rows = data.draw(st.integers(2, len(trace)))
+    warmups = data.draw(st.integers(0, rows - 2))
+    part = {"seed": seed, "num_prompts": rows - warmups, "num_warmups": warmups}
+    own = trace_plan(trace, **part)
+    times = own.intended_ns[warmups:]
     if times[-1] == times[0]:
         return
-    assert own.rate_rps == pytest.approx(rows * 1e9 / (times[-1] - times[0]), rel=1e-3, abs=1e-9)
-    plan = trace_plan(trace, seed=seed, num_prompts=rows, rate_rps=rate_rps)
-    stretch = (times - times[0]) * own.rate_rps / rate_rps
-    np.testing.assert_allclose(plan.intended_ns, stretch[:-1], atol=2, rtol=1e-9)
+    assert own.rate_rps == pytest.approx((len(times) - 1) * 1e9 / (times[-1] - times[0]))
+    plan = trace_plan(trace, rate_rps=rate_rps, **part)
+    stretch = own.rate_rps / rate_rps
+    np.testing.assert_allclose(plan.intended_ns, own.intended_ns * stretch, atol=2, rtol=1e-9)
 
 
 def test_seeds_differ() -> None:
