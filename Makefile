@@ -14,7 +14,8 @@ KEEP_PYTHON = $(if $(filter file,$(origin PYTHON)),--keep-python)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup tune test lint clean study-live-fresh study-independent study-client study-simulator-accuracy \
-	study-simulator-published study-simulator-speed study-simulator-differential
+	study-simulator-published study-simulator-speed study-simulator-differential study-prefix-reuse \
+	study-trace-speed
 
 help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -58,6 +59,12 @@ study-simulator-speed: setup ## Time the simulator; ARGS="--peer NAME=PYTHON" ti
 
 study-simulator-differential: setup ## Compare the simulator's decisions with vLLM's scheduler, step by step (1 minute)
 	@.venv/bin/python docs/studies/simulator_differential.py $(ARGS)
+
+study-prefix-reuse: setup ## Compare the prefix reuse of realised traces with vLLM's own counters (6 minutes); SHARED=DIR holds them
+	@.venv/bin/python docs/studies/prefix_reuse.py $(SHARED)/mooncake $(ARGS)
+
+study-trace-speed: setup ## Time reading, planning and summarising a million rows (3 minutes)
+	@.venv/bin/python docs/studies/trace_speed.py $(ARGS)
 
 clean: ## Remove .venv and everything built; the bundled model stays in the user's cache
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
