@@ -73,8 +73,7 @@ def summary_dict(summary: "Summary") -> dict[str, Any]:
     figures["achieved_rate"] = rate * achieved if rate is not None and achieved is not None else None
     return {
         **_vllm_head(summary), **figures, **_ours(summary),
-        **({"tenants": {name: tenant_dict(summary.tenant(name)) for name in tenants}}
-           if (tenants := tenant_names(run)) else {}),
+        "tenants": {name: tenant_dict(summary.tenant(name)) for name in tenant_names(run)} or None,
         "n": counts, "populations": {name: CATALOG[name].population for name in counts}, "missing": missing,
     }
 

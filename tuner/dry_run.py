@@ -7,6 +7,7 @@ from tuner.confirm import RUN_FACTOR
 from tuner.measuring import lowest_rate_rps, run_seconds, wall_seconds
 from tuner.slo import parse_slo
 from tuner.study import StudyConfig
+from workloads import Workload
 
 _START_S = 30.0
 _PROBE_S = 15.0
@@ -22,7 +23,7 @@ def plan_lines(config: StudyConfig, directory: Path, *, can_search: bool = True)
     load = config.workload
     return [
         *_server(config),
-        f"workload   {load.name}: prompts of {load.mean_input_len:.0f} tokens on average (longest "
+        f"workload   {load.name}: {_prompts(load)} of {load.mean_input_len:.0f} tokens on average (longest "
         f"{load.longest_prompt}), answers of {load.mean_output_len:.0f}",
         *(f"           {share:4.0%} {c.name}: {c.input.describe()} in, {c.output.describe()} out"
           for c, share in zip(load.components, load.shares, strict=True)),
@@ -31,6 +32,10 @@ def plan_lines(config: StudyConfig, directory: Path, *, can_search: bool = True)
         *(_search(config) if can_search else _capacity(config)),
         f"output     {directory}",
     ]
+
+
+def _prompts(load: Workload) -> str:
+    return "first prompts" if any(c.conversation for c in load.components) else "prompts"
 
 
 def _server(config: StudyConfig) -> Iterator[str]:

@@ -2,13 +2,14 @@
 
 from workloads.arrival_processes import ArrivalProcess
 from workloads.arrivals import arrival_offsets_ns
+from workloads.component import Component
 from workloads.errors import EvidenceError, StallfreeError, UsageError
 from workloads.lengths import Fixed, FromFile, Lengths, LogNormal, Quantiles, Uniform
 from workloads.loading import PRESETS, load_workload
 from workloads.plan import Plan
 from workloads.planning import build_plan
 from workloads.stages import RateProfile, Stage, parse_stages
-from workloads.workload import Component, Workload
+from workloads.workload import Workload
 
 __all__ = [
     "PRESETS",

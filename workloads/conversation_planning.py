@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from workloads.arrival_processes import ArrivalProcess, process_offsets_ns
+from workloads.component import Component
 from workloads.conversations import seconds_at
 from workloads.errors import UsageError
 from workloads.plan import Plan
 from workloads.schedule import MAX_REQUESTS, scheduled
 from workloads.stratified import stratified
-from workloads.workload import Component, Workload
+from workloads.workload import Workload
 
 Float64 = npt.NDArray[np.float64]
 Int64 = npt.NDArray[np.int64]

@@ -7,74 +7,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import numpy as np
-from pydantic import BaseModel, Field, PrivateAttr, StringConstraints, ValidationError, model_validator
+from pydantic import BaseModel, Field, PrivateAttr, ValidationError, model_validator
 
 from workloads.arrival_processes import ArrivalProcess
-from workloads.conversations import Conversation, SharedPrefix
+from workloads.component import Component, Text, recorded_components
 from workloads.errors import UsageError
 from workloads.length_file import MAX_TOKENS
-from workloads.lengths import Fixed, Lengths, Tokens, Uniform
+from workloads.lengths import Fixed, Tokens, Uniform
 from workloads.reuse import PromptReuse
 from workloads.tenants import Tenant, TenantName
-from workloads.traces.recorded import Recorded
 from workloads.traces.source import TraceSource, load_sources, trace_digest
-from workloads.traces.trace import Trace, component_names
+from workloads.traces.trace import Trace
 
-Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _LATER = ("arrivals", "draws", "reuse", "traces", "tenants")
-
-
-class Component(BaseModel, frozen=True, extra="forbid"):
-    """One kind of request within a workload."""
-
-    name: Text
-    weight: Annotated[float, Field(gt=0, le=1e9)]
-    """Relative to the other components' weights; they need not add up to anything."""
-    input: Lengths
-    """Prompt lengths, in tokens as the engine sees them (no template and no BOS is added)."""
-    output: Lengths
-    """Answer lengths in tokens; the engine generates exactly as many."""
-    prefix: SharedPrefix | None = None
-    """A beginning that its prompts share; it comes before `input`."""
-    conversation: Conversation | None = None
-    """Whether its requests are turns of conversations; `input` is then what each turn adds."""
-    tenant: Text | None = None
-    """Whose requests these are; one of the workload's `tenants`."""
-
-    def longest(self) -> int:
-        """Prompt plus answer of the largest request it can ask for, in tokens; of a conversation, of the
-        largest first turn."""
-        return self.longest_prompt() + self.output.bounds()[1]
-
-    def longest_prompt(self) -> int:
-        """The longest prompt, its prefix included; of a conversation, of a first turn."""
-        return (self.prefix.tokens.bounds()[1] if self.prefix else 0) + self.input.bounds()[1]
-
-
-class RecordedComponent(Component, frozen=True):
-    """The requests of one tenant of a trace."""
-
-    longest_request: int
-
-    def longest(self) -> int:
-        return self.longest_request
-
-
-def recorded_components(trace: Trace, *, with_tenants: bool) -> tuple[RecordedComponent, ...]:
-    """One for each tenant of `trace`, each of which has requests, in their order."""
-    total = trace.input_len.astype(np.int64) + trace.output_len
-    components = []
-    for number, name in enumerate(component_names(trace)):
-        rows = trace.tenant == number
-        components.append(RecordedComponent.model_construct(
-            name=name, weight=float(rows.sum()), input=Recorded.of(trace.input_len[rows]),
-            output=Recorded.of(trace.output_len[rows]), prefix=None, conversation=None,
-            tenant=(trace.tenant_names[number] or None) if with_tenants else None,
-            longest_request=int(total[rows].max())))
-    return tuple(components)
 
 
 class Workload(BaseModel, frozen=True, extra="forbid"):
@@ -201,8 +148,8 @@ class Workload(BaseModel, frozen=True, extra="forbid"):
 
     @property
     def mean_input_len(self) -> float:
-        """Mean prompt length in tokens over the mix."""
-        return math.fsum(s * c.input.mean() for s, c in zip(self.shares, self.components, strict=True))
+        """Mean prompt length in tokens over the mix; of conversations, that of first turns."""
+        return math.fsum(s * c.mean_prompt() for s, c in zip(self.shares, self.components, strict=True))
 
     @property
     def mean_output_len(self) -> float:

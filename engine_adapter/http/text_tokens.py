@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from workloads.errors import UsageError
+from workloads.traces.text_lengths import load_tokenizer
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -28,21 +28,7 @@ def tokenizer_from(path: str | Path) -> "TextTokenizer":
 
     Raises UsageError where the file or the `tokenizers` library is missing, or the file is no tokenizer.
     """
-    file = Path(path).expanduser()
-    if file.is_dir():
-        file /= "tokenizer.json"
-    if not file.is_file():
-        raise UsageError(f"no tokenizer at {file}: give a tokenizer.json or a model directory that holds one")
-    try:
-        from tokenizers import Tokenizer
-    except ImportError as error:
-        hint = "counting tokens in text needs a library: pip install 'stallfree[tokenizer]'"
-        raise UsageError(hint) from error
-    try:
-        tokenizer = Tokenizer.from_file(str(file))
-    except Exception as error:  # the library raises bare Exception
-        raise UsageError(f"{file} is no readable tokenizer: {' '.join(str(error).split())}") from error
-    return TextTokenizer(tokenizer)
+    return TextTokenizer(load_tokenizer(path))
 
 
 class TextTokenizer:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from bench import Run, summarise
+from bench.run import Int64
 from engine_adapter.knobs import Knobs
 from engine_adapter.simulator.settings import SchedulerSettings
 from engine_adapter.simulator.step_cost import StepCost
@@ -83,10 +84,11 @@ def simulate_like(run: Run, cost: StepCost) -> Run:
     """The requests of `run` played against a simulated engine with its settings; the same rows count."""
     from bench.simulated import simulate_run
 
-    simulated = simulate_run(_plan_of(run), settings_of(run), cost,
+    order = np.argsort(run.intended_ns, kind="stable")   # later turns were due when their answers had come
+    simulated = simulate_run(_plan_of(run, order), settings_of(run), cost,
                              meta={"knobs": run.meta["knobs"], "engine": run.meta["engine"]},
                              max_concurrency=run.meta.get("max_concurrency"))
-    return replace(simulated, warmup=run.warmup)
+    return replace(simulated, warmup=run.warmup[order])
 
 
 def settings_of(run: Run) -> SchedulerSettings:
@@ -104,14 +106,16 @@ def settings_of(run: Run) -> SchedulerSettings:
         rule=(fingerprint.get("simulated") or {}).get("rule", "vllm-v1"))
 
 
-def _plan_of(run: Run) -> Plan:
-    """What was sent: an answer that ended early is planned as it came."""
+def _plan_of(run: Run, order: Int64) -> Plan:
+    """What was sent, in this order: an answer that ended early is planned as it came, and a later turn at
+    the time when it was due."""
     closed_loop = run.meta.get("max_concurrency") and run.rate_rps == float("inf")
-    intended = np.zeros(len(run), dtype=np.int64) if closed_loop else run.intended_ns - run.start_ns
+    intended = np.zeros(len(run), dtype=np.int64) if closed_loop else run.intended_ns[order] - run.start_ns
     none = np.full(len(run), -1)
     return Plan(
-        intended_ns=np.maximum.accumulate(intended), input_len=run.input_len,
-        output_len=np.where(run.num_tokens > 0, run.num_tokens, run.output_len), component=run.component,
+        intended_ns=intended, input_len=run.input_len[order],
+        output_len=np.where(run.num_tokens > 0, run.num_tokens, run.output_len)[order],
+        component=run.component[order],
         prefix_group=none, session=none, turn=none * 0, num_warmups=0, seed=int(run.meta.get("seed") or 0),
         rate_rps=run.rate_rps or float("inf"),
         component_names=tuple(run.meta.get("component_names") or ("request",)))

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from workloads.component import Component
 from workloads.fitting.length_tables import length_table
 from workloads.traces.trace import Trace
-from workloads.workload import Component
 
 Int64 = npt.NDArray[np.int64]
 Float64 = npt.NDArray[np.float64]
