@@ -46,7 +46,7 @@ def fitted_components(trace: Trace, names: Sequence[str], *, max_model_len: int 
         outputs = length_table(answers, points=points, longest=room)
         base = tenant or "all"
         name = base if parts_of_tenant == 1 else f"{base} {part + 1}"   # no tenant's name has a space
-        components.append(Component(name=name, weight=round(float(len(rows)) / len(trace), 6), input=inputs,
+        components.append(Component(name=name, weight=float(f"{len(rows) / len(trace):.4g}"), input=inputs,
                                     output=outputs, tenant=tenant or None))
     return components
 
