@@ -18,6 +18,8 @@ def write_text(path: Path, text: str) -> Path:
 
 def write_pieces(path: Path, pieces: Iterable[bytes]) -> Path:
     """The same for what is too large to be one piece."""
+    if not path.name or path.is_dir():
+        raise OutputError(f"cannot write {path}: it is a directory; give the name of a file")
     beside = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
