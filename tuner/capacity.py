@@ -16,9 +16,10 @@ from tuner.capacity_result import (
 from tuner.confirm import RUN_FACTOR, STEPS_DOWN
 from tuner.engines import EngineMaker
 from tuner.ladder import Ladder, highest_level
-from tuner.measuring import Measured, Measurer, lowest_rate_rps, run_seconds
+from tuner.measuring import Measured, Measurer
 from tuner.probe import probe, remember
 from tuner.progress import StudyProgress
+from tuner.run_length import lowest_rate_rps, run_seconds
 from tuner.seeds import run_seed
 from tuner.slo import Slo
 from tuner.study import Study

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tuner.confirm import RUN_FACTOR
-from tuner.measuring import lowest_rate_rps, run_seconds, wall_seconds
+from tuner.run_length import lowest_rate_rps, run_seconds, wall_seconds
 from tuner.slo import parse_slo
 from tuner.study import StudyConfig
 from workloads import Workload

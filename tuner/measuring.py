@@ -1,16 +1,13 @@
 """Measure one setting at one rate: the engine that is up, the run, its figures and the verdict."""
 
 import asyncio
-import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from bench import CATALOG, Progress, Run, Summary, play, save_run, summarise, sustainable
-from bench.catalog import percentile_of
-from bench.samples import needed_for
+from bench import Progress, Run, Summary, play, save_run, summarise, sustainable
 from bench.server_watch import ServerWatch
 from bench.simulated import can_simulate, play_simulated
 from bench.sustainability import MAX_MEDIAN_DELAY_NS, Sustainability
@@ -20,23 +17,18 @@ from engine_adapter.knobs import Knobs
 from engine_adapter.seam import Engine, EngineInfo
 from tuner.engines import EngineMaker
 from tuner.load_meta import load_meta
-from tuner.slo import VIOLATION_CAP, Judgement, Slo, parse_slo
-from tuner.study import Study, StudyConfig
+from tuner.run_length import run_seconds
+from tuner.slo import VIOLATION_CAP, Judgement, Slo
+from tuner.study import Study
 from tuner.trial import Outcome, TrialRun
-from workloads import Plan, Workload, build_plan
+from workloads import Plan, build_plan
 
 SUSTAINABLE = "sustainable"
 """The constraint beside the SLO's: the load does not pile up (metrics.md, capacity)."""
-MIN_REQUESTS = 24
-"""Measured requests that a run has on average at least, even where no percentile needs them."""
 _THIN = 0.05
 """Room below a limit, as a share of it, that is too little to rely on. Fluidity has an upper end at 1."""
 _LONG_GAP = 3.0
 """A gap this many times a percentile's limit is worth a warning although the percentile holds."""
-_LONGEST_RUN = 2.0
-"""For that, a run lasts at most this many times the configured length."""
-_SIMULATED_RUN_S = 0.5
-"""Of the wall clock, with its figures and files; most take less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +139,7 @@ class Measurer:
                               duration_s=run_seconds(config, rate_rps) * factor,
                               warmup_s=config.warmup_seconds, begin_anew=True)
             plan.check_fits(info.max_model_len)
+            self._warn_of_repeats(plan)
             run = await self._play(plan, info, name)
         except EngineError as error:
             await self.close()
@@ -177,6 +170,13 @@ class Measurer:
             self._info = replace(self._info, knobs=applied.knobs)
         await self.engine.reset_caches()
         return self._info
+
+    def _warn_of_repeats(self, plan: Plan) -> None:
+        trace = self._study.config.workload.trace
+        if trace is not None and len(plan) > len(trace):
+            self._study.state.warn(
+                f"the trace has {len(trace)} requests, fewer than a run needs: it was played repeatedly, "
+                f"with the same lengths and other tokens; a longer trace would say more")
 
     async def _play(self, plan: Plan, info: EngineInfo, name: str) -> Run:
         config = self._study.config
@@ -228,44 +228,6 @@ class Measurer:
         run = TrialRun(rate_rps=rate_rps, directory="", holds=False, outcome=outcome.value, judgement=None,
                        seconds=seconds)
         return Measured(run, outcome, {}, str(error))
-
-
-def run_seconds(config: StudyConfig, rate_rps: float) -> float:
-    """How long a search run measures at this rate: longer at low rates, so that percentiles exist."""
-    return max(config.run_seconds, requests_needed(config) / max(rate_rps, lowest_rate_rps(config)))
-
-
-def wall_seconds(config: StudyConfig, seconds: float) -> float:
-    """How long a run of so many seconds takes, seen from the study's time budget."""
-    return min(seconds, _SIMULATED_RUN_S) if config.is_simulated else seconds
-
-
-def lowest_rate_rps(config: StudyConfig) -> float:
-    """Below this rate a run would have to be too long to judge anything."""
-    return requests_needed(config) / (config.run_seconds * _LONGEST_RUN)
-
-
-def requests_needed(config: StudyConfig) -> int:
-    """Measured requests that a run must have on average, so that every objective has a figure.
-
-    A percentile over requests needs one sample beyond it (bench.samples.needed_for); Poisson
-    arrivals bring fewer than their mean half of the time, hence a quarter more.
-    """
-    needed = MIN_REQUESTS
-    for objective in parse_slo(config.slo).objectives:
-        quantile = percentile_of(objective.stat) if objective.stat else None
-        if quantile is not None and CATALOG[objective.metric].population == "requests":
-            share = tenant_share(config.workload, objective.tenant)
-            needed = max(needed, math.ceil(1.25 * needed_for(quantile) / share))
-    return needed
-
-
-def tenant_share(workload: Workload, tenant: str) -> float:
-    """The fraction of requests that are the tenant's; 1 for "", which stands for everybody."""
-    if not tenant:
-        return 1.0
-    return math.fsum(share for share, component in zip(workload.shares, workload.components, strict=True)
-                     if component.tenant == tenant)
 
 
 def rare_stalls(measured: Measured, slo: Slo) -> str:

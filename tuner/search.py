@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from engine_adapter.clock import Clock
 from engine_adapter.knobs import Knobs
 from tuner.ladder import Ladder, highest_level
-from tuner.measuring import Measured, Measurer, lowest_rate_rps, wall_seconds
+from tuner.measuring import Measured, Measurer
 from tuner.progress import StudyProgress
+from tuner.run_length import lowest_rate_rps, wall_seconds
 from tuner.sampler import Proposal, Proposals
 from tuner.seeds import run_seed
 from tuner.study import Study

@@ -11,10 +11,11 @@ from engine_adapter.machine import machine_facts
 from engine_adapter.seam import EngineInfo
 from tuner.confirm import RUN_FACTOR, Confirmation, Confirmer, figures
 from tuner.engines import EngineMaker
-from tuner.measuring import SUSTAINABLE, Measurer, rare_stalls, thin_margin, wall_seconds
+from tuner.measuring import SUSTAINABLE, Measurer, rare_stalls, thin_margin
 from tuner.probe import probe, remember
 from tuner.progress import StudyProgress
 from tuner.recommendation import build, simulated_as
+from tuner.run_length import wall_seconds
 from tuner.sampler import Proposals
 from tuner.search import FIXED_RATE_TIE, Search
 from tuner.seeds import run_seed

@@ -113,6 +113,8 @@ def test_a_study_searches_a_trace_over_rates_and_resumes_from_anywhere(
                     "sim", "--slo", "tbt:p99<=100ms", "--num-trials", "2", "--run-seconds", "5", "-o", home,
                     "-e", "s")
     assert result.exit_code in (0, 2), result.output
+    told = json.loads((home / "s" / "recommendation.json").read_text())
+    assert any("has 30 requests, fewer than a run needs" in warning for warning in told["warnings"])
     monkeypatch.chdir("/")
     again = invoke("run", "--resume", "-o", home, "-e", "s", "--trace", trace, "--clip-long")
     assert "began" not in again.output

@@ -20,6 +20,8 @@ SLOT_S = 10.0
 _MOST_SLOTS = 360
 """Those of an hour."""
 _FEWEST_SLOTS = 16
+_FEWEST_ROWS = 30
+"""From fewer no dispersion can be told."""
 _HOUR_S = 3600.0
 _HOURS_FROM = 6
 """Of a trace of so many hours the hours have rates of their own."""
@@ -39,8 +41,9 @@ _PERSISTENCES = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
 def fitted_arrivals(arrival_ns: Int64) -> ArrivalProcess:
     """A process like these arrivals (ascending); its rate is a matter of its own.
 
-    Slots of 10 s for a trace of at least 160 s, gamma distributed gaps for a shorter one, for less than a
-    request an hour and for what is more even than a Poisson process; `all-at-once` where no time passes.
+    Slots of 10 s for a trace of at least 160 s, gamma distributed gaps for a shorter one, for fewer than 30
+    requests or less than one an hour, and for what is more even than a Poisson process; `all-at-once`
+    where no time passes.
     """
     if len(arrival_ns) < 2:
         return Poisson()
@@ -49,7 +52,7 @@ def fitted_arrivals(arrival_ns: Int64) -> ArrivalProcess:
     counts = ArrivalCounts()
     counts.add(arrival_ns)
     slots, dispersion = counts.span_ns / (SLOT_S * 1e9), counts.dispersion(10, whole=True)
-    too_few = slots < _FEWEST_SLOTS or counts.n / slots * _MOST_SLOTS < 1
+    too_few = slots < _FEWEST_SLOTS or counts.n < _FEWEST_ROWS or counts.n / slots * _MOST_SLOTS < 1
     if too_few or dispersion is None or dispersion < _EVEN:
         return _renewals(counts.gap_cv)
     rates = _slot_rates(arrival_ns)
