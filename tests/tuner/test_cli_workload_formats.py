@@ -1,11 +1,13 @@
 """`tune workload formats` lists what can be read."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from tuner.cli import main
-from workloads.traces.formats import FORMATS
+from workloads.traces import open_trace
+from workloads.traces.formats import FORMATS, OTHER_NAMES
 
 
 def shown(capsys: pytest.CaptureFixture[str], *flags: str) -> str:
@@ -30,3 +32,13 @@ def test_the_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert (found["mooncake"]["time_unit"], found["mooncake"]["block_size"]) == ("ms", 512)
     assert (found["bailian"]["time_unit"], found["bailian"]["block_size"]) == ("s", 16)
     assert found["azure"]["time_unit"] is None
+
+
+@pytest.mark.parametrize(("written", "meant"), [
+    ("timed_trace", "timed-trace"), ("custom", "vllm-custom"), ("Qwen-Bailian", "bailian"),
+    ("OpenAI", "request-log"), ("azure_2024", "azure"), ("vidur", "csv")])
+def test_formats_answer_to_the_names_that_others_give_them(tmp_path: Path, written: str, meant: str) -> None:
+    """As vLLM spells them, and as their publishers call them."""
+    (tmp_path / "trace").write_text("")
+    assert open_trace(tmp_path / "trace", format=written).format == meant
+    assert set(OTHER_NAMES.values()) <= set(FORMATS)

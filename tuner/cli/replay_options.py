@@ -9,9 +9,6 @@ import typer
 from workloads import UsageError, Workload
 from workloads.traces.source import TraceSource
 
-VLLM_NAMES = {"timed_trace": "timed-trace", "custom": "vllm-custom"}
-"""Formats that have another name in `vllm bench serve --dataset-name`."""
-
 TraceFile = Annotated[str | None, typer.Option(
     "--trace", "--dataset-path", metavar="FILE", help="Replay this trace, row by row, in place of drawing "
     "requests; without --request-rate at its own times.")]
@@ -64,10 +61,9 @@ def source_of(trace: str, given: Mapping[str, Any], tokenizer: str | None) -> Tr
     from tuner.cli.trace_options import column_names
     from workloads.workload import first_problem
 
-    name = given.get("trace_format")
     try:
         return TraceSource(
-            path=Path(trace).absolute(), format=VLLM_NAMES.get(name or "", name), tokenizer=tokenizer,
+            path=Path(trace).absolute(), format=given.get("trace_format"), tokenizer=tokenizer,
             time_unit=given.get("trace_time_unit"), window=given.get("trace_window"),
             block_size=given.get("trace_block_size"), columns=column_names(given.get("trace_column")),
             time_scale=given.get("trace_time_scale", 1.0), scale_lengths=_factor(given),

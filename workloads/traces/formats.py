@@ -137,6 +137,13 @@ _ALL = (
 FORMATS: Mapping[str, TraceFormat] = {each.name: each for each in _ALL}
 """By name, in the order in which they are listed."""
 
+OTHER_NAMES: Mapping[str, str] = {
+    "custom": "vllm-custom", "qwen": "bailian", "qwen-bailian": "bailian", "azure-2023": "azure",
+    "azure-2024": "azure", "openai": "request-log", "gateway": "request-log", "log": "request-log",
+    "vidur": "csv",
+}
+"""What else a format is called, as by `vllm bench serve --dataset-name` and by those who published it."""
+
 SNIFF_ORDER = ("servegen", "azure", "burstgpt", "bailian", "mooncake", "timed-trace", "sharegpt",
                "vllm-custom", "request-log", "csv")
 """In which they are tried when no format is named: a file of an earlier one may look like a later one too."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from workloads.errors import UsageError
-from workloads.traces.formats import FORMATS, SNIFF_ORDER, BadRows, TraceFormat
+from workloads.traces.formats import FORMATS, OTHER_NAMES, SNIFF_ORDER, BadRows, TraceFormat
 from workloads.traces.opening import file_head
 from workloads.traces.options import ReadOptions
 from workloads.traces.raw_rows import PIECE_ROWS, RawRows
@@ -93,7 +93,8 @@ def _nothing(path: Path, options: ReadOptions, bad: BadRows, seen: int) -> str:
 
 
 def _named(name: str) -> TraceFormat:
-    form = FORMATS.get(name.strip().lower().replace("_", "-"))
+    plain = name.strip().lower().replace("_", "-")
+    form = FORMATS.get(OTHER_NAMES.get(plain, plain))
     if form is None:
         raise UsageError(f"unknown trace format {name!r}; known: {', '.join(FORMATS)}")
     return form
