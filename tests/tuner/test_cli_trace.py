@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bench import load_run
-from tuner.cli.main import app
+from tuner.cli.main import app, main
 from workloads import UsageError, load_workload
 
 _SIM = ["--hardware", "h100-sxm", "--model", "llama-3.1-8b"]
@@ -146,3 +146,18 @@ def test_flags_about_a_trace_need_one(tmp_path: Path) -> None:
     assert "needs a --trace" in refused("run", "--preset", "chat", "--scale-lengths", "2", "--dry-run")
     assert "nowhere.csv" in refused("simulate", "--trace", tmp_path / "nowhere.csv", *_SIM)
     assert "both say what to send" in refused("run", "--preset", "chat", "--trace", "x.csv", "--dry-run")
+
+
+@pytest.mark.parametrize("command", [
+    ["workload", "show"], ["workload", "fit", "--output", "x.yaml"],
+    ["workload", "make", "--output", "x.jsonl"], ["simulate", *_SIM, "--trace"]])
+@pytest.mark.parametrize("path", ["", "a" * 300])
+def test_what_cannot_be_a_path_is_wrong_usage(
+        command: list[str], path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str]) -> None:
+    """An unset variable and a word that is too long for a name are said in one line, exit code 64."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as left:
+        main([*command, path])
+    assert left.value.code == 64
+    assert capsys.readouterr().err.count("\n") == 1

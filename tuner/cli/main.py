@@ -4,6 +4,7 @@ Command modules hold signatures only and import the rest inside the function, so
 `tune --help` stays quick and loads no engine.
 """
 
+import errno
 import os
 import sys
 import tempfile
@@ -22,6 +23,8 @@ INTERNAL_ERROR = 70
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 """What a shell reports for a program that its reader left (128 + SIGPIPE)."""
+_NO_PATHS = (errno.ENAMETOOLONG, errno.ELOOP)
+"""Of words that stand for a path and cannot be one, wherever in the program that shows."""
 
 app = typer.Typer(
     name="tune",
@@ -96,9 +99,17 @@ def _run(arguments: list[str]) -> int:
         return _complain(f"error: {error}", error.exit_code)
     except typer.TyperException as error:
         return _complain(f"error: {error.format_message()}{_help_hint(error)}", WRONG_USAGE)
+    except OSError as error:
+        if error.errno not in _NO_PATHS or error.filename is None:
+            return _internal(error)
+        return _complain(f"error: {str(error.filename)[:80]!r} is no path: {error.strerror}", WRONG_USAGE)
     except Exception as error:
-        return _complain(f"internal error: {_describe(error)}. {_keep_traceback()}", INTERNAL_ERROR)
+        return _internal(error)
     return 0
+
+
+def _internal(error: Exception) -> int:
+    return _complain(f"internal error: {_describe(error)}. {_keep_traceback()}", INTERNAL_ERROR)
 
 
 def _complain(text: str, code: int) -> int:

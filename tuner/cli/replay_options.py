@@ -51,6 +51,8 @@ def trace_workload(trace: str | None, asked: Mapping[str, Any], *, tokenizer: st
         if given:
             raise UsageError(f"--{next(iter(given)).replace('_', '-')} needs a --trace to read")
         return None
+    if not trace:
+        raise UsageError("--trace names no file")
     return Workload.of_trace(source_of(trace, given, tokenizer), max_model_len=max_model_len)
 
 

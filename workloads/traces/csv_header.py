@@ -23,6 +23,10 @@ class Header(NamedTuple):
         folded = [each.casefold() for each in self.names]
         return folded.index(name.casefold()) if name.casefold() in folded else None
 
+    def count(self, name: str) -> int:
+        """How many columns are so named, as far as upper and lower case do not tell them apart."""
+        return self.names.count(name) or sum(each.casefold() == name.casefold() for each in self.names)
+
 
 def first_line(head: bytes) -> Header | None:
     """The first line of a text that is not blank, as a header; None where there is none."""

@@ -74,8 +74,14 @@ def _columns(path: Path, options: ReadOptions) -> tuple[dict[str, str], Header]:
     for ours, names in {**{time: (time,) for time in _TIMES}, **_LENGTHS, **_FURTHER}.items():
         named_time = ours in _TIMES and any(time in columns for time in options.columns if time in _TIMES)
         found = [name for name in names if header.place(name) is not None]
+        if len(found) > 1 and ours in _LENGTHS and ours not in columns:
+            raise UsageError(f"{path}:{header.line}: {ours} in several columns, {listed(found)}; name the "
+                             f"one to read, as in --column {ours}={found[0]}")
         if found and ours not in columns and not named_time:
             columns[ours] = found[0]
+    twice = [theirs for theirs in columns.values() if header.count(theirs) > 1]
+    if twice:
+        raise UsageError(f"{path}:{header.line}: several columns are called {listed(twice)}: rename them")
     missing = [ours for ours in _LENGTHS if ours not in columns]
     absent = [theirs for theirs in columns.values() if header.place(theirs) is None]
     if missing or absent:

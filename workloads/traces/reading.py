@@ -17,6 +17,8 @@ def open_trace(path: str | Path, *, format: str | None = None,
                options: ReadOptions | None = None) -> "TraceReader":
     """A reader of the trace in `path`, which may be packed with gzip or zstd. Without `format` it is told
     from the first lines. UsageError where the file cannot be opened or its format is not known."""
+    if not Path(path).name:
+        raise UsageError("no trace file is named")
     path = Path(path)
     client = path.with_name(f"{path.name}-trace.csv")   # the stem of a ServeGen client model
     if not path.exists() and client.exists():

@@ -230,5 +230,6 @@ def _why(kind: str, input_len: int, output_len: int) -> str:
     if kind == TURN:
         return "its turn is not above those of its session before"
     what, length = ("a prompt", input_len) if not 1 <= input_len <= MAX_TOKENS else ("an answer", output_len)
-    limit = "at least 1" if kind == SHORT else f"at most {MAX_TOKENS}"
-    return f"{what} of {length} tokens; it must be {limit}"
+    if kind == SHORT:
+        return f"{what} of {length} tokens; it must be at least 1"
+    return f"{what} of more than {MAX_TOKENS} tokens, the most there can be"

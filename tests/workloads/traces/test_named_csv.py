@@ -116,3 +116,17 @@ def test_vidurs_files(name: str, rows: int, mean: int, timed: bool) -> None:
     """Vidur's processed traces are read by its names of columns, with and without arrivals."""
     trace = read_trace(DATA / f"vidur_processed/{name}.csv")
     assert (len(trace), round(trace.input_len.mean()), trace.timed) == (rows, mean, timed)
+
+
+@pytest.mark.parametrize(("header", "why"), [
+    ("timestamp_s,input_len,prompt_tokens,output_len",
+     "input_len in several columns, input_len, prompt_tokens"),
+    ("timestamp_s,input_len,input_len,output_len", "several columns are called input_len"),
+])
+def test_a_length_that_stands_in_two_columns_is_refused(tmp_path: Path, header: str, why: str) -> None:
+    """Nobody can tell which one was meant; one of two names can be chosen with --column."""
+    with pytest.raises(UsageError, match=why):
+        read(tmp_path, f"{header}\n0,10,11,5\n")
+    if "prompt_tokens" in header:
+        chosen = read(tmp_path, f"{header}\n0,10,11,5\n", columns={"input_len": "prompt_tokens"})
+        assert chosen.input_len.tolist() == [11]

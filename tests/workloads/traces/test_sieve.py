@@ -33,7 +33,7 @@ def read(tmp_path: Path) -> Read:
     ("2,0,5", "a prompt of 0 tokens", "length below 1"),
     ("2,-4,5", "a prompt of -4 tokens", "length below 1"),
     ("2,5,0", "an answer of 0 tokens", "length below 1"),
-    ("2,2147483648,5", "at most 2147483647", "length above 2147483647"),
+    ("2,2147483648,5", "more than 2147483647", "length above 2147483647"),
     ("0.5,5,5", "before that of a row above", "time runs backwards"),
     ("2,x,5", "input_len is 'x', not a whole number", "unreadable"),
     ("2,5", "2 fields where the header names 3", "unreadable"),
