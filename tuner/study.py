@@ -59,23 +59,31 @@ class StudyConfig:
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return values | {"workload": self.workload.saved(), "slo": list(self.slo),
+        return values | {"workload": self.workload.saved(), "workload_digest": self.workload.digest(),
+                         "slo": list(self.slo),
                          "launch": None if self.launch is None else self.launch.as_dict()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The inverse of `as_dict`, from JSON."""
+        """The inverse of `as_dict`, from JSON. UsageError where a file that the workload reads, a trace or a
+        list of lengths, is not what it was."""
+        values = dict(values)
+        workload, digest = Workload.model_validate(values["workload"]), values.pop("workload_digest", None)
+        if digest is not None and digest != workload.digest():
+            raise UsageError(f"a file that the workload {workload.name} reads has changed since this study "
+                             f"began: put it back as it was, or start a new study")
         lists = {name: tuple(values[name]) for name in ("token_budgets", "max_seqs", "thresholds")
                  if values[name] is not None}
         burstiness = None if values["burstiness"] is None else float(values["burstiness"])
         return cls(**{**values, **lists, "slo": tuple(values["slo"]), "burstiness": burstiness,
-                      "workload": Workload.model_validate(values["workload"]),
+                      "workload": workload,
                       "launch": VllmLaunch.from_dict(values["launch"]) if values["launch"] else None})
 
     def differences(self, other: Mapping[str, Any]) -> list[str]:
         """Names of the settings in which a saved study (`as_dict`, from JSON) asked for something else."""
         mine = jsonable(self.as_dict())
-        other = {"server": _EMBEDDED, **other}  # studies knew no other before
+        # Studies knew no other server before, and no digest.
+        other = {"server": _EMBEDDED, "workload_digest": mine["workload_digest"], **other}
         return [name for name in mine if name not in self._FREE and mine[name] != other.get(name)]
 
 

@@ -123,6 +123,17 @@ def test_a_study_searches_a_trace_over_rates_and_resumes_from_anywhere(
                                         "--trace-window", "0..5")
 
 
+def test_a_study_whose_trace_has_changed_is_not_gone_on_with(trace: Path) -> None:
+    """Its runs would be of two loads: that is said, with what to do."""
+    home = trace.parent
+    invoke("run", "--trace", trace, "--clip-long", "--max-model-len", "4096", *_SIM, "--engine", "sim",
+           "--slo", "tbt:p99<=100ms", "--num-trials", "1", "--run-seconds", "5", "-o", home, "-e", "s")
+    trace.write_text(trace.read_text().replace("0.5,101,", "0.5,100,"))
+    assert "has changed since this study began" in refused("run", "--resume", "-o", home, "-e", "s")
+    trace.unlink()
+    assert "traffic.csv" in refused("run", "--resume", "-o", home, "-e", "s")
+
+
 @pytest.mark.parametrize(("flags", "complaint"), [
     (["--preset", "chat"], "exactly one of"),
     (["--trace-window", "9..1"], "9..1"),
