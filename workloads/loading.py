@@ -1,7 +1,9 @@
 """Workloads by name or from a YAML file."""
 
+from collections.abc import Hashable
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import yaml
 from pydantic import ValidationError
@@ -34,9 +36,23 @@ def load_workload(name_or_path: str | Path) -> Workload:
     return _parse(text, str(path), path.parent)
 
 
+class _Loader(yaml.SafeLoader):   # type: ignore[misc]  # PyYAML has no types
+    """Plain YAML in which no key stands twice: the first would be forgotten without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if twice := next((key for key in keys if keys.count(key) > 1), None):
+            problem = f"the key {twice!r} stands twice"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+        mapping: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
+        return mapping
+
+
 def _parse(text: str, source: str, folder: Path) -> Workload:
     try:
-        content = yaml.safe_load(text)
+        content = yaml.load(text, Loader=_Loader)
+    except RecursionError as error:
+        raise UsageError(f"{source} is nested too deeply for a workload") from error
     except (yaml.YAMLError, ValueError) as error:   # ValueError: a date that is none, for example
         raise UsageError(f"{source} is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):

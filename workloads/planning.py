@@ -32,6 +32,8 @@ Int64 = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
 Int16 = npt.NDArray[np.int16]
 
+_LONGEST_RUN_S = 1e9   # a generation
+
 
 
 def build_plan(
@@ -152,10 +154,12 @@ def _check(
         raise UsageError(f"the number of requests must be at least 1; got {num_prompts}")
     if num_warmups is not None and num_warmups < 0:
         raise UsageError(f"the number of warm-up requests must be 0 or more; got {num_warmups}")
-    if duration_s is not None and not 0 < duration_s < math.inf:
-        raise UsageError(f"the duration must be above 0 and finite, in seconds; got {duration_s:g}")
-    if warmup_s is not None and not 0 <= warmup_s < math.inf:
-        raise UsageError(f"the warm-up must be 0 or more and finite, in seconds; got {warmup_s:g}")
+    if duration_s is not None and not 0 < duration_s <= _LONGEST_RUN_S:
+        raise UsageError(f"the duration must be above 0 and finite, at most {_LONGEST_RUN_S:g} seconds; "
+                         f"got {duration_s:g}")
+    if warmup_s is not None and not 0 <= warmup_s <= _LONGEST_RUN_S:
+        raise UsageError(f"the warm-up must be 0 or more and finite, at most {_LONGEST_RUN_S:g} seconds; "
+                         f"got {warmup_s:g}")
     if (num_prompts or 0) + (num_warmups or 0) > MAX_REQUESTS:
         raise UsageError(f"a plan may hold at most {MAX_REQUESTS} requests; lower the number of requests")
     if rate_rps == math.inf and (duration_s is not None or warmup_s):

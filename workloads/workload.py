@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -11,6 +12,7 @@ from pydantic import BaseModel, Field, PrivateAttr, ValidationError, model_valid
 
 from workloads.arrival_processes import ArrivalProcess
 from workloads.component import Component, Text, recorded_components
+from workloads.conversations import LONGEST_S
 from workloads.errors import UsageError
 from workloads.length_file import MAX_TOKENS
 from workloads.lengths import Fixed, Tokens, Uniform
@@ -20,7 +22,9 @@ from workloads.traces.source import TraceSource, load_sources, trace_digest
 from workloads.traces.trace import Trace
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, le=LONGEST_S, allow_inf_nan=False)]
+Length = Annotated[float, Field(gt=0, le=LONGEST_S, allow_inf_nan=False)]
+_OF_TENANT = re.compile(r"\s*([^\s/:<>=]+)\s*/")
 _LATER = ("arrivals", "draws", "reuse", "traces", "tenants")
 
 
@@ -38,11 +42,11 @@ class Workload(BaseModel, frozen=True, extra="forbid"):
     """Most tokens of a prompt and its answer; left out beside `traces`, those of their longest request."""
     slo: tuple[Text, ...]
     """Objectives such as `tbt:p99<=100ms`; all must hold."""
-    decode_deadline_ms: Positive
+    decode_deadline_ms: Length
     """A reader takes one token every so many milliseconds (fluidity-index)."""
     prefill_slack_ms: NotNegative = 300.0
     """Time granted for the first token beyond the lone prefill of the prompt (fluidity-index)."""
-    run_seconds: Positive
+    run_seconds: Length
     """Length of the measured part of one run."""
     warmup_seconds: NotNegative
     """Length of the part before it, whose requests are left out of every statistic."""
@@ -124,9 +128,15 @@ class Workload(BaseModel, frozen=True, extra="forbid"):
         for name in sorted(of_components - set(self.tenants)):
             raise ValueError(f"unknown tenant {name!r} of a component; tenants: {known}")
         for name in self.tenants:
+            if name not in of_components and self.traces:
+                raise ValueError(f"no request of the traces is of tenant {name!r}: leave the tenant out, or "
+                                 f"give it a trace")
             if name not in of_components:
                 raise ValueError(f"tenant {name!r} has no component: give one `tenant: {name}`, or leave "
                                  f"the tenant out")
+        for text in self.slo:
+            if (found := _OF_TENANT.match(text)) and found[1] not in self.tenants:
+                raise ValueError(f"unknown tenant {found[1]!r} in the objective {text!r}; tenants: {known}")
         return self
 
     @property

@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from workloads import Component, Fixed, LogNormal, Uniform, UsageError, Workload, load_workload
 
@@ -153,3 +154,27 @@ def test_workloads_cannot_be_changed() -> None:
                           output=LogNormal(median=2, sigma=1, low=1, high=3))
     with pytest.raises(ValueError, match="frozen"):
         component.weight = 2  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(("text", "complaint"), [
+    ("name: a\nname: b\n", "the key 'name' stands twice"),
+    ("a: " + "[" * 3000 + "]" * 3000, "nested too deeply"),
+    ("a: {b: 1, b: 2}\n", "the key 'b' stands twice"),
+])
+def test_yaml_that_says_one_thing_twice_or_never_ends_is_refused(
+        tmp_path: Path, text: str, complaint: str) -> None:
+    """Of two equal keys one would be forgotten without a word."""
+    (tmp_path / "w.yaml").write_text(text)
+    with pytest.raises(UsageError, match=complaint):
+        load_workload(tmp_path / "w.yaml")
+
+
+@pytest.mark.parametrize(("changes", "complaint"), [
+    ({"run_seconds": 1e300}, "run_seconds"), ({"warmup_seconds": 1e300}, "warmup_seconds"),
+    ({"slo": ("nobody/tbt:p99<=1s",)}, "unknown tenant 'nobody' in the objective"),
+])
+def test_what_no_run_could_be_is_refused_with_the_workload(changes: dict[str, Any], complaint: str) -> None:
+    """Lengths beyond what a plan can hold, and promises to tenants that there are not."""
+    values = load_workload("cpu").model_dump() | changes
+    with pytest.raises(ValidationError, match=complaint):
+        Workload.model_validate(values)

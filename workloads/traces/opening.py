@@ -100,6 +100,8 @@ def line_blocks(path: Path) -> Iterator[LineBlock]:
     """All of the file in blocks of whole lines of about BLOCK_BYTES, without a byte order mark."""
     with open_bytes(path) as stream:
         data, first_line = stream.read(BLOCK_BYTES).removeprefix(_BOM), 1
+        if data.startswith(_UTF16):
+            raise UsageError(f"{path} is UTF-16 text; save it as UTF-8")
         rest: list[bytes] = []
         rest_bytes = 0
         while data:

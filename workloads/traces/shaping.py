@@ -40,7 +40,8 @@ def scale_time(trace: Trace, factor: float) -> Trace:
     """Every time, thinking times too, multiplied by `factor`: 0.5 is twice the rate. Order and the shape of
     bursts stay, and so does the coefficient of variation of the gaps."""
     _needs_times(trace, "another time scale")
-    if not 0 < factor < np.inf or trace.arrival_ns[-1] * factor > _LATEST_NS:
+    latest_ns = max(int(trace.arrival_ns[-1]), int(trace.think_ns.max()))
+    if not 0 < factor < np.inf or latest_ns > _LATEST_NS / factor:
         raise UsageError(f"the time scale must be above 0 and keep the trace within a century; "
                          f"got {factor:g}")
     return replace(trace, arrival_ns=np.rint(trace.arrival_ns * factor).astype(np.int64),
@@ -69,6 +70,8 @@ def scale_lengths(trace: Trace, factor: float) -> Trace:
     """
     if not 0 < factor < np.inf:
         raise UsageError(f"the scale of the lengths must be above 0 and finite; got {factor:g}")
+    if max(trace.input_len.max(), trace.output_len.max()) > MAX_TOKENS / factor:
+        raise UsageError(f"lengths scaled by {factor:g} would be above {MAX_TOKENS} tokens: scale by less")
     blocks = trace.blocks
     if blocks is not None:
         size = round(blocks.size * factor)
@@ -81,8 +84,6 @@ def scale_lengths(trace: Trace, factor: float) -> Trace:
     else:
         input_len = _scaled(trace.input_len, factor)
     output_len = _scaled(trace.output_len, factor)
-    if max(input_len.max(), output_len.max()) > MAX_TOKENS:
-        raise UsageError(f"lengths scaled by {factor:g} would be above {MAX_TOKENS} tokens: scale by less")
     return replace(trace, input_len=np.maximum(input_len, 1), output_len=np.maximum(output_len, 1),
                    blocks=blocks,
                    prefix_lens=np.rint(trace.prefix_lens * factor).astype(np.int32))

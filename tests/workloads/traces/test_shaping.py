@@ -238,3 +238,13 @@ def test_what_needs_times_says_so() -> None:
         with pytest.raises(UsageError, match=r"texts\.json does not say when its requests came"):
             attempt()
     assert shaping.scale_lengths(trace, 2).input_len.tolist() == [2, 4]
+
+
+@pytest.mark.parametrize("factor", [1e300, 5e7])
+def test_lengths_beyond_any_model_are_refused(factor: float) -> None:
+    """In place of numbers that wrapped around."""
+    trace = Trace(arrival_ns=[0, 5], input_len=[100, 7], output_len=[3, 4])
+    with pytest.raises(UsageError, match="scale by less"):
+        shaping.scale_lengths(trace, factor)
+    with pytest.raises(UsageError, match="within a century"):
+        shaping.scale_time(trace, 1e300)
