@@ -103,7 +103,8 @@ def block_size_of(head: bytes) -> int | None:
     # A bad row among them is for the reader to name.
     pairs: list[tuple[int, list[Any]]] = [
         (row["input_length"], row["hash_ids"]) for row in objects
-        if isinstance(row.get("input_length"), int) and isinstance(row.get("hash_ids"), list)]
+        if isinstance(row.get("input_length"), int) and isinstance(row.get("hash_ids"), list)
+        and row["input_length"] > 0]
     fitting = [size for size in (BLOCK_SIZE, 16)
                if all(len(ids) == -(-length // size) for length, ids in pairs if ids)]
     return fitting[0] if len(fitting) == 1 else None

@@ -26,13 +26,17 @@ def sniff(head: bytes, path: Path) -> bool:
     return block_size_of(head) == 16 or not any(row.get("hash_ids") for row in objects)
 
 
+def _is_length(value: object) -> bool:
+    return isinstance(value, int) and value > 0
+
+
 def rows(path: Path, options: ReadOptions, bad: BadRows) -> Iterator[RawRows]:
     """The rows in the file's order, in pieces. Without --block-size the blocks have 512 or 16 tokens, told
     by their number; with 512 the timestamps are milliseconds, as Mooncake's, else seconds, as vLLM's."""
     head = file_head(path)
     size = options.block_size or block_size_of(head)
     if size is None:
-        if any(row.get("hash_ids") for row in first_objects(head)):
+        if any(row.get("hash_ids") and _is_length(row.get("input_length")) for row in first_objects(head)):
             raise UsageError(f"{path}: how many tokens a hash id stands for cannot be told: give "
                              f"--block-size (512 in Mooncake's traces, 16 in Bailian's and vLLM's)")
         size = 16

@@ -97,3 +97,18 @@ def test_more_ids_than_blocks_are_refused_and_fewer_taken(tmp_path: Path) -> Non
         read_trace(_file(tmp_path, _row(0, 512, [1]), _row(1, 1024, [1, 2, 3])), format="mooncake")
     trace = read_trace(_file(tmp_path, _row(0, 5000, [1]), _row(1, 512, [])), format="mooncake")
     assert _blocks(trace) == [[1], []]
+
+
+def test_a_bad_first_row_is_named_and_does_not_hide_the_block_size(tmp_path: Path) -> None:
+    """What is wrong is the row, and it can be left out; the others say how large blocks are."""
+    file = tmp_path / "t.jsonl"
+    file.write_text('{"timestamp": 0, "input_length": -5, "output_length": 3, "hash_ids": [1]}\n'
+                    '{"timestamp": 1, "input_length": 40, "output_length": 3, "hash_ids": [1, 2, 3]}\n')
+    with pytest.raises(UsageError, match=r"t\.jsonl:1: "):
+        read_trace(file, format="timed-trace")
+    trace = read_trace(file, format="timed-trace", options=ReadOptions(bad_rows="skip"))
+    assert trace.blocks is not None
+    assert (len(trace), trace.blocks.size) == (1, 16)
+    file.write_text(file.read_text().split("\n")[0] + "\n")
+    with pytest.raises(UsageError, match=r"t\.jsonl:1: "):
+        read_trace(file, format="timed-trace")
