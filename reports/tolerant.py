@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 
 
 def number(value: object) -> float | None:
@@ -30,7 +30,8 @@ def integer(value: object) -> int | None:
 
 
 def text(value: object) -> str:
-    """The text without control characters, which could steer a terminal; empty for anything else."""
+    """The text without characters that could steer a terminal or hide: controls, and marks of direction and
+    width; empty for anything else."""
     return _CONTROL.sub("", value) if isinstance(value, str) else ""
 
 

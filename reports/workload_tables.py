@@ -6,6 +6,7 @@ from typing import Any
 
 from reports.document import Cell, Table, table
 from reports.quantities import NONE, capitalised, change, digits, duration, share, show
+from reports.tolerant import text
 from workloads.traces.chunking_advice import TOKEN_INTERVAL_S, Advice, Load, chunking_advice
 from workloads.traces.statistics import TraceStatistics
 
@@ -32,7 +33,7 @@ class Traffic:
            rejected: Mapping[str, int] | None = None, clipped: int = 0,
            token_interval_s: float = TOKEN_INTERVAL_S) -> "Traffic":
         """With the advice for answers of which a token comes every `token_interval_s`."""
-        return cls(name, about, statistics, statistics.as_dict(rejected=rejected, clipped=clipped),
+        return cls(text(name), about, statistics, statistics.as_dict(rejected=rejected, clipped=clipped),
                    chunking_advice(Load.of(statistics, token_interval_s=token_interval_s)))
 
     def counted(self) -> str:

@@ -113,7 +113,8 @@ def _internal(error: Exception) -> int:
 
 
 def _complain(text: str, code: int) -> int:
-    line = " ".join(text.split())
+    # What stands in files and paths must not steer the terminal.
+    line = "".join(letter if letter.isprintable() else "\ufffd" for letter in " ".join(text.split()))
     print(f"tune: {line}", file=sys.stderr)
     return code
 

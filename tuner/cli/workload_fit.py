@@ -63,7 +63,8 @@ def fit(
     workload = fit_workload(recorded, name=name or path.stem, max_model_len=max_model_len,
                             keep_names=keep_names)
     span_ns = recorded.span_ns
-    facts = TraceFacts(len(recorded), None if span_ns is None else span_ns / 1e9, date.today())
+    facts = TraceFacts(len(recorded), None if span_ns is None else span_ns / 1e9, date.today(),
+                       names_kept=keep_names)
     plans = [regenerated(workload, recorded, number) for number in _SEEDS]
     found = agreements(recorded, plans)
     written = {"workload": str(write_text(path, workload_yaml(workload, facts)))}

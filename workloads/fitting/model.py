@@ -30,6 +30,8 @@ class TraceFacts:
     rows: int
     span_s: float | None
     fitted_on: date | None = None
+    names_kept: bool = False
+    """Whether tenants are called as the trace calls them."""
 
     def line(self) -> str:
         """One line for a person."""
@@ -69,7 +71,8 @@ def workload_yaml(workload: Workload, facts: TraceFacts) -> str:
     rate = workload.recorded_rate_rps
     lines = [
         f"A workload {facts.line()}.",
-        "It holds tables of quantiles and relative rates: no rows, times, texts or names of that trace.",
+        "It holds tables of quantiles and relative rates: no rows, times or texts of that trace"
+        + (", but the names of its tenants." if facts.names_kept else ", and none of its names."),
         f"The trace had {rate:g} requests a second: the rate where none is given." if rate else
         "The trace does not say at which rate its requests came: that is yours to give.",
         "slo, the deadlines, run_seconds and warmup_seconds are defaults: set your own.",

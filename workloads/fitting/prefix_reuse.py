@@ -37,7 +37,7 @@ def fitted_reuse(trace: Trace) -> PromptReuse | None:
     reused = counted.add(trace)
     if not counted.known or not reused.any():
         return None
-    size = trace.blocks.size if trace.blocks is not None else _SESSION_BLOCK
+    size = trace.blocks.size if trace.blocks is not None else _session_block(trace)
     common, share = _common(trace.blocks)
     continuing = reused > common * size
     rows = np.flatnonzero(continuing)
@@ -48,6 +48,15 @@ def fitted_reuse(trace: Trace) -> PromptReuse | None:
         classes=_classes(trace.input_len.astype(np.int64), reused, continuing),
         back=_back_table(np.minimum(back[known], 1 << 20)))
     return _as_much(model, trace.input_len[:_MOST_TRIED], int(reused[:_MOST_TRIED].sum()))
+
+
+def _session_block(trace: Trace) -> int:
+    """Tokens of a block for a trace without any: so many more, in doublings, as keep the number of blocks of
+    a whole plan within memory."""
+    size = _SESSION_BLOCK
+    while int(trace.input_len.sum(dtype=np.int64)) > _MOST_KEYS * size:
+        size *= 2
+    return size
 
 
 def _as_much(model: PromptReuse, lengths: npt.NDArray[np.int32], wanted: int) -> PromptReuse:

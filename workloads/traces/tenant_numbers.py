@@ -11,8 +11,8 @@ _UNFIT = re.compile(r"[\s/:<>=]+")
 
 class TenantNumbers:
     """A number for each name, from 0 in order of appearance. Names are made fit for objectives: a blank and
-    each of / : < > = becomes a hyphen, several in a row one, and the 61st character on is cut off; names that
-    are equal then are one tenant."""
+    each of / : < > = becomes a hyphen, several in a row one, what cannot be printed too, and the 61st
+    character on is cut off; names that are equal then are one tenant."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -29,7 +29,8 @@ class TenantNumbers:
         return self._new(name) if number is None else number
 
     def _new(self, name: str) -> int:
-        fit = _UNFIT.sub("-", name.strip())[:_NAME_LENGTH]
+        plain = "".join(letter if letter.isprintable() else "-" for letter in name.strip())
+        fit = _UNFIT.sub("-", plain)[:_NAME_LENGTH]
         if len(self._numbers) == MOST_TENANTS and fit not in self._numbers:
             raise ValueError(f"{name[:40]!r} would be tenant number {MOST_TENANTS + 1}: "
                              "this column does not name tenants")

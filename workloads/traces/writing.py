@@ -8,6 +8,7 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from workloads.errors import UsageError
 from workloads.plan import Plan
 from workloads.prompt_parts import PromptBlocks
 from workloads.shared_blocks import shared_blocks
@@ -22,6 +23,8 @@ BLOCK_SIZE: dict[OutputFormat, int] = {"timed-trace": 16, "mooncake": 512}
 _DIGITS: dict[OutputFormat, int] = {"timed-trace": 9, "mooncake": 6, "csv": 9}
 """Of nanoseconds after the point: timestamps in seconds, but in milliseconds in Mooncake's traces."""
 _IDS_AT_ONCE = 1 << 18
+_MOST_BLOCKS = 40_000_000
+"""So many are numbered in 2 GB."""
 _ROWS_AT_ONCE = 1 << 13
 
 
@@ -85,7 +88,11 @@ def _known_ids(plan: Plan, block_size: int) -> tuple[PromptBlocks, Int64]:
         wanted = -(-plan.input_len.astype(np.int64) // block_size)
     else:
         # Only whole blocks: their keys stand for all that is before them too.
-        blocks, wanted = shared_blocks(plan, block_size), plan.input_len.astype(np.int64) // block_size
+        wanted = plan.input_len.astype(np.int64) // block_size
+        if wanted.sum() > _MOST_BLOCKS:
+            raise UsageError(f"{int(wanted.sum())} blocks of {block_size} tokens are too many to number at "
+                             f"once: write fewer rows, or use --output-format mooncake or csv")
+        blocks = shared_blocks(plan, block_size)
     _, first, number = np.unique(blocks.keys, return_index=True, return_inverse=True)
     rank = np.empty(len(first), dtype=np.int64)
     rank[np.argsort(first)] = np.arange(len(first))

@@ -41,3 +41,10 @@ def test_there_is_an_end_to_tenants() -> None:
     assert numbers.number("t/5") == 5
     with pytest.raises(ValueError, match="does not name tenants"):
         numbers.number("one more")
+
+
+def test_what_cannot_be_printed_is_no_part_of_a_name() -> None:
+    """Escapes and marks of direction would steer a terminal or hide in a report."""
+    numbers = TenantNumbers()
+    numbers.number("\x1b[31mred\u202e\u200b")
+    assert all(name.isprintable() for name in numbers.names)

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workloads.errors import UsageError
 from workloads.plan import Plan
 from workloads.prompt_parts import PromptBlocks, part_tokens
 from workloads.traces import Trace, read_trace
@@ -205,3 +206,13 @@ def test_vllm_reads_what_is_written(form: OutputFormat, tmp_path: Path) -> None:
     assert [round(request.timestamp * 1e9) for request in sent] == plan.intended_ns.tolist()
     assert sent[0].prompt[:2 * size] == sent[1].prompt[:2 * size]
     assert sent[0].prompt[2 * size:] != sent[1].prompt[2 * size:2 * size + 3]
+
+
+def test_more_blocks_than_can_be_numbered_are_refused_with_what_to_do() -> None:
+    """A million long prompts of conversations in blocks of 16 tokens would take many gigabytes."""
+    plan = Plan(
+        intended_ns=np.arange(400), input_len=np.full(400, 2_000_000), output_len=np.ones(400),
+        component=np.zeros(400), prefix_group=np.full(400, -1), session=np.zeros(400), turn=np.arange(400),
+        num_warmups=0, seed=0, rate_rps=1, component_names=("a",))
+    with pytest.raises(UsageError, match="too many to number at once.*mooncake"):
+        list(trace_lines(plan, "timed-trace", plan.intended_ns))
