@@ -17,18 +17,24 @@ def write_text(path: Path, text: str) -> Path:
 
 
 def write_pieces(path: Path, pieces: Iterable[bytes]) -> Path:
-    """The same for what is too large to be one piece."""
+    """The same for what is too large to be one piece. What a device or a pipe is given cannot be taken back
+    where it ends early."""
     if not path.name or path.is_dir():
         raise OutputError(f"cannot write {path}: it is a directory; give the name of a file")
-    beside = path.with_name(f".{path.name}.part")
+    # A link stays one, and so does a device or a pipe: neither is replaced by a file.
+    target = Path(os.path.realpath(path)) if path.is_symlink() else path
+    beside = target.with_name(f".{target.name}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if os.path.exists(path) and not os.path.isfile(path):
+            with path.open("wb") as stream:
+                stream.writelines(pieces)
+            return path
         with beside.open("wb") as file:
-            for piece in pieces:
-                file.write(piece)
+            file.writelines(pieces)
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(path)
+        beside.replace(target)
     except OSError as error:
         with suppress(OSError):
             beside.unlink()

@@ -27,7 +27,8 @@ def agreement_verdict(found: Sequence[Agreement]) -> str:
     if not judged:
         return "There is too little in the trace to compare the model with."
     if not outside:
-        return f"The model regenerates the trace: all {len(judged)} judged figures are within tolerance."
+        return (f"The model regenerates the trace: all {len(judged)} judged figures are within tolerance. "
+                f"Figures without a tolerance are only shown.")
     named = ", ".join(f"{one.name} by {_difference(one, one.worst)} (at most {_limit(one)})"
                       for one in outside)
     return f"The model misses the trace in {len(outside)} of {len(judged)} judged figures: {named}."

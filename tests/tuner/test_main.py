@@ -101,3 +101,14 @@ def test_reader_that_leaves_early_is_no_error():
     os.close(write_end)
     assert answer.stderr == b""
     assert answer.returncode == cli.BROKEN_PIPE
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no device that is always full")
+@pytest.mark.parametrize("words", [["workload", "formats"], ["workload", "formats", "--json"], ["--help"]])
+def test_a_full_disk_behind_standard_output_is_said_in_one_line(words: list[str]) -> None:
+    """Exit code 64, as for every output that cannot be written; no traceback."""
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([sys.executable, "-c", "from tuner.cli.main import main; main()", *words],
+                              stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+    assert done.returncode == 64
+    assert done.stderr == "tune: error: cannot write to standard output: No space left on device\n"

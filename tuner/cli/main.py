@@ -23,6 +23,7 @@ INTERNAL_ERROR = 70
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 """What a shell reports for a program that its reader left (128 + SIGPIPE)."""
+_NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 _NO_PATHS = (errno.ENAMETOOLONG, errno.ELOOP)
 """Of words that stand for a path and cannot be one, wherever in the program that shows."""
 
@@ -75,6 +76,11 @@ def main(arguments: list[str] | None = None) -> None:
         # The interpreter flushes stdout once more at its end; let that go nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = BROKEN_PIPE
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = _no_room(error)
     sys.exit(code)
 
 
@@ -100,12 +106,19 @@ def _run(arguments: list[str]) -> int:
     except typer.TyperException as error:
         return _complain(f"error: {error.format_message()}{_help_hint(error)}", WRONG_USAGE)
     except OSError as error:
+        if error.errno in _NO_ROOM and error.filename is None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return _no_room(error)
         if error.errno not in _NO_PATHS or error.filename is None:
             return _internal(error)
         return _complain(f"error: {str(error.filename)[:80]!r} is no path: {error.strerror}", WRONG_USAGE)
     except Exception as error:
         return _internal(error)
     return 0
+
+
+def _no_room(error: OSError) -> int:
+    return _complain(f"error: cannot write to standard output: {error.strerror}", WRONG_USAGE)
 
 
 def _internal(error: Exception) -> int:

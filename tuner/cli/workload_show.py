@@ -113,6 +113,8 @@ def _of_trace(
     from reports.workload_tables import Traffic
     from tuner.cli.workload_progress import reading_shown
     from workloads.traces import open_trace
+    from workloads.traces.csv_header import listed
+    from workloads.traces.named_csv import unused_columns
     from workloads.traces.statistics import TraceStatistics
 
     interval_s = _interval_s(deadline_ms, None)
@@ -125,7 +127,12 @@ def _of_trace(
     traffic = Traffic.of(
         path.name, f"read as {reader.format}", statistics, rejected=reader.rejected, clipped=reader.clipped,
         token_interval_s=interval_s)
-    return traffic, {"file": str(path), "format": reader.format, "read": reader.read}
+    passed_over = unused_columns(reader.path, options) if reader.format == "csv" else ()
+    if passed_over:
+        typer.echo(f"tune: columns that were not read: {listed(passed_over)} (--column OURS=THEIRS names "
+                   f"others)", err=True)
+    return traffic, {"file": str(path), "format": reader.format, "read": reader.read,
+                     "columns_not_read": list(passed_over)}
 
 
 def _interval_s(deadline_ms: float | None, default_ms: float | None) -> float:

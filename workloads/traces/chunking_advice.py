@@ -201,10 +201,11 @@ def _about_reuse(load: Load) -> str:
     if load.prefix_reuse < NOTABLE_REUSE or whole is None or computed is None:
         return ""
     above = [counts.above(THROUGHPUT_BUDGET) / counts.n for counts in (load.whole_prompts, load.prompts)]
+    long_ones = (f", the share above {THROUGHPUT_BUDGET} from {_percent(above[0])} to {_percent(above[1])}"
+                 if above[0] else "")
     return (f"A prefix cache that forgets nothing holds {_percent(load.prefix_reuse)} of the prompt tokens: "
-            f"the median prompt shrinks from {_tokens(whole)} to {_tokens(computed)} computed tokens, the "
-            f"share above {THROUGHPUT_BUDGET} from {_percent(above[0])} to {_percent(above[1])}. A smaller "
-            f"cache leaves longer tails to cut.")
+            f"the median prompt shrinks from {_tokens(whole)} to {_tokens(computed)} computed tokens"
+            f"{long_ones}. A smaller cache leaves longer tails to cut.")
 
 
 def _about_answers(load: Load) -> str:
@@ -213,7 +214,7 @@ def _about_answers(load: Load) -> str:
     if per_token is None or half is None or mean is None:
         return ""
     said = (f"For each token of an answer {_number(per_token)} prompt tokens are computed; answers have "
-            f"{_tokens(mean)} tokens on average, the median {_tokens(half)}")
+            f"{_tokens(mean) if mean >= 10 else _number(mean)} tokens on average, the median {_tokens(half)}")
     if is_first_token_bound(load):
         return f"{said}: there is little stream to stall, and most of the wait is for the first token."
     return f"{said}."
@@ -258,8 +259,13 @@ def _about_range(load: Load, budgets: tuple[BudgetRow, ...], verdict: Verdict) -
             f"cut: a larger one only lets more of them share a step.")
 
 
+_LEAST_SHARE = 1e-4
+
+
 def _percent(share: float) -> str:
-    return f"{_number(share * 100)} %" if share else "none"
+    if not share:
+        return "none"
+    return f"{_number(share * 100)} %" if share >= _LEAST_SHARE else "below 0.01 %"
 
 
 def _tokens(count: float) -> str:

@@ -95,6 +95,13 @@ def _columns(path: Path, options: ReadOptions) -> tuple[dict[str, str], Header]:
     return columns, header
 
 
+def unused_columns(path: Path, options: ReadOptions) -> tuple[str, ...]:
+    """The columns of the file that are not read, which may hold what the user is looking for."""
+    columns, header = _columns(path, options)
+    used = {header.place(theirs) for theirs in columns.values()}
+    return tuple(name for place, name in enumerate(header.names) if place not in used)
+
+
 def _time(path: Path, header: Header, columns: Mapping[str, str], options: ReadOptions) -> _Time | None:
     times = [name for name in _TIMES if name in columns]
     where = f"{path}:{header.line}"

@@ -54,6 +54,8 @@ class ByteStream:
         try:
             if path.is_dir():
                 raise UsageError(f"{path} is a directory, not a trace file")
+            if path.is_fifo():
+                raise UsageError(f"{path} is a pipe, and a trace is read more than once: save it to a file")
             with path.open("rb") as file:
                 head = file.read(4)
             self._packing = next((name for magic, name in _PACKED.items() if head.startswith(magic)), None)

@@ -214,5 +214,5 @@ def test_more_blocks_than_can_be_numbered_are_refused_with_what_to_do() -> None:
         intended_ns=np.arange(400), input_len=np.full(400, 2_000_000), output_len=np.ones(400),
         component=np.zeros(400), prefix_group=np.full(400, -1), session=np.zeros(400), turn=np.arange(400),
         num_warmups=0, seed=0, rate_rps=1, component_names=("a",))
-    with pytest.raises(UsageError, match="too many to number at once.*mooncake"):
+    with pytest.raises(UsageError, match=r"too many to number at once.*mooncake"):
         list(trace_lines(plan, "timed-trace", plan.intended_ns))
