@@ -23,6 +23,8 @@ MERGED_MESSAGES = 5
 """One or two of a short run say nothing about its client."""
 SATURATED_CPU = 0.9
 """Of one core: beyond it a single-threaded client is late more and more often."""
+OTHER_RATE_SHARE = 0.2
+"""The rate of a run's planned sends may differ by so much from the one in its name before it is noted."""
 SHORT_PROMPTS_SHARE = 0.02
 """Prompts may differ in total by so much from their planned lengths before it is noted."""
 _MORE_CPU = "give it a CPU core of its own, or more --workers"
@@ -57,6 +59,7 @@ def judge_validity(run: Run, *, cut_short: str = "") -> Validity:
         reasons.append(f"{longer} answers held more tokens than were asked for ({got} where {asked} were "
                        f"planned): the server ignores the limit, or counts wrongly")
     notes += _prompt_lengths(run)
+    notes += _other_rate(run)
     if (failed := attempted - int(run.ok.sum())) and run.engine_failure is None:
         counts = ", ".join(f"{n} {kind}" for kind, n in run.outcome_counts().items() if kind != "ok")
         if failed == attempted:
@@ -160,6 +163,22 @@ def _saturation(run: Run) -> list[str]:
         reasons.append(f"the client kept its core busy for {client.cpu_share:.0%} of the time: use more "
                        f"--workers, or a lower load")
     return reasons
+
+
+def _other_rate(run: Run) -> list[str]:
+    """A short cut of a process with slow changes has a rate of its own, whatever the mean."""
+    planned = run.intended_ns[run.measured]
+    if run.rate_rps in (None, float("inf")) or len(planned) < FEW_REQUESTS or run.meta.get("stages"):
+        return []
+    assert run.rate_rps is not None   # by the line above
+    span_ns = int(planned.max() - planned.min())
+    if run.meta.get("max_concurrency") or not span_ns:
+        return []
+    rate = (len(planned) - 1) * 1e9 / span_ns
+    if abs(rate / run.rate_rps - 1) <= max(OTHER_RATE_SHARE, 4 / len(planned) ** 0.5):
+        return []
+    return [f"the requests of this run came at {rate:.3g} a second: {run.rate_rps:.3g} is the mean of their "
+            f"arrivals over a longer time"]
 
 
 def _prompt_lengths(run: Run) -> list[str]:

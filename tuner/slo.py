@@ -251,8 +251,12 @@ def check_tenants(slo: Slo, workload: Workload) -> Slo:
     """`slo`; UsageError where it names a tenant that the workload has not."""
     for objective in slo.objectives:
         if objective.tenant and objective.tenant not in workload.tenants:
+            none = "it has none"
+            if workload.trace is not None and any(workload.trace.tenant_names):
+                none += (f"; a workload file with `traces` and `tenants` makes tenants of the trace's, "
+                         f"{', '.join(filter(None, workload.trace.tenant_names[:5]))}")
             raise UsageError(f"unknown tenant {objective.tenant!r} in {objective.text!r}; the workload's "
-                             f"tenants: {', '.join(workload.tenants) or 'it has none'}")
+                             f"tenants: {', '.join(workload.tenants) or none}")
     return slo
 
 

@@ -111,8 +111,9 @@ class Slots(RepeatedRates, frozen=True):
             rates = np.asarray(rates * self.over.at(np.asarray(begins_s + self.slot_s / 2)))
         expected: Float64 = rates * (rate_rps * self.slot_s)
         chances = np.empty(len(rates))
-        chances[np.argsort(rates, kind="stable")] = (_opposites(len(rates), rng) if even
-                                                     else rng.random(len(rates)))
+        # Slots of one rate in random order, or opposites would be neighbours and minutes all alike.
+        by_rate = np.lexsort((rng.spawn(1)[0].random(len(rates)), rates))
+        chances[by_rate] = _opposites(len(rates), rng) if even else rng.random(len(rates))
         counts = _poisson(expected, chances)
         return self._placed(counts, begins_s, rng, first=number == 0)
 

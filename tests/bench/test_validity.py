@@ -78,3 +78,12 @@ def test_what_weakens_figures_without_voiding_them_is_a_note(run_of: RunOf) -> N
 def test_no_request_is_no_evidence(run_of: RunOf) -> None:
     """A run of warm-up only says nothing."""
     assert "no measured request" in run_of([STEADY], warmups=1).validity.reasons[0]
+
+
+def test_a_cut_of_a_slow_process_says_its_own_rate(run_of: Callable[..., Run]) -> None:
+    """Its requests came twice as often as the mean that the run is named by: that is noted, not held
+    against it."""
+    named = run_of([[(10, 2)]] * 100, every_ms=50, rate_rps=10.0)
+    assert any("came at 20 a second: 10 is the mean" in note for note in named.validity.notes)
+    true = run_of([[(10, 2)]] * 100, every_ms=100, rate_rps=10.0)
+    assert not any("is the mean of their arrivals" in note for note in true.validity.notes)

@@ -81,3 +81,20 @@ def test_ticks_are_spread() -> None:
     process = fitted_arrivals(arrivals)
     assert isinstance(process, Slots)
     assert process.burstiness == 1
+
+
+def test_a_model_of_a_poisson_process_has_minutes_like_one() -> None:
+    """Slots of equal rate do not make every minute the same: dispersion is about 1 at 10 and at 60 s."""
+    gaps = np.random.default_rng(3).exponential(0.4, 9000)
+    process = fitted_arrivals(np.rint(np.cumsum(gaps) * 1e9).astype(np.int64))
+    process = process.model_copy(update={"factors": (1.0,) * 359})
+    found: dict[int, list[float]] = {10: [], 60: []}
+    for seed in range(12):
+        seconds = process.arrivals_s(9000, 2.5, lambda name, seed=seed: np.random.default_rng(
+            [seed, len(name)]), even=True)
+        counts = ArrivalCounts()
+        counts.add(np.rint(seconds * 1e9).astype(np.int64))
+        for width, values in found.items():
+            values.append(counts.dispersion(width, whole=True) or 0.0)
+    assert np.mean(found[10]) == pytest.approx(1.0, abs=0.15)
+    assert np.mean(found[60]) == pytest.approx(1.0, abs=0.25)
